@@ -5,7 +5,8 @@ It describes a job as it is written, so any number may also be text with an envi
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TypeAlias
 
 import click
 
@@ -16,11 +17,12 @@ from bigclf.methods import METHODS
 
 URL = "https://json-schema.org/draft/2020-12/schema"
 ENVIRONMENT = r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}"
-TEXT = {"type": ["string", "number", "boolean"]}  # YAML reads 1 and true where text is meant
-NUMBER = {"type": ["number", "string"], "pattern": rf"^([-+0-9.eE]+|.*{ENVIRONMENT}.*)$"}
+Schema: TypeAlias = dict[str, object]  # of JSON
+TEXT: Schema = {"type": ["string", "number", "boolean"]}  # YAML reads 1 and true where text is meant
+NUMBER: Schema = {"type": ["number", "string"], "pattern": rf"^([-+0-9.eE]+|.*{ENVIRONMENT}.*)$"}
 
 
-def schema() -> dict[str, Any]:
+def schema() -> Schema:
     """The schema, as plain values for JSON."""
     sections = {name: _section(name) for name in ("data", "method", "limits", "run", "cluster", "outputs")}
     return {
@@ -37,7 +39,7 @@ def schema() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _section(name: str) -> dict[str, Any]:
+def _section(name: str) -> Schema:
     if name == "method":
         return _method()
     if name == "data":
@@ -53,18 +55,17 @@ def _section(name: str) -> dict[str, Any]:
     return _table(properties)
 
 
-def _data() -> dict[str, Any]:
+def _data() -> Schema:
     paths = dict.fromkeys(("train", "test"), TEXT)
     many = {"anyOf": [TEXT, {"type": "array", "items": TEXT}]}
-    convert = _command("convert")["properties"]
-    generate = _command("generate")["properties"]
+    generate = _properties("generate")
     making = _table({key: generate[key] for key in ("out", "rows", "features", "seed")}) | {"required": ["out"]}
     names = {"type": "object", "additionalProperties": TEXT}
     return _table({**paths, "generate": {"anyOf": [making, {"type": "null"}]}, "source": many, "test_source": many,
-                   "convert": _table(convert), "columns": names})  # fmt: skip
+                   "convert": _table(_properties("convert")), "columns": names})  # fmt: skip
 
 
-def _method() -> dict[str, Any]:
+def _method() -> Schema:
     """Options of ``fit``, and the parameters of the method that ``algo`` names."""
     options = {key: _of_option(_option("fit", key)) for key in steps.method_keys()}
     options["algo"] = _algo()
@@ -79,34 +80,37 @@ def _method() -> dict[str, Any]:
     return {"type": "object", "properties": options, "additionalProperties": TEXT, "allOf": cases}
 
 
-def _algo() -> dict[str, object]:
+def _algo() -> Schema:
     return {"enum": ["auto", *METHODS]}
 
 
-def _patience() -> dict[str, Any]:
+def _patience() -> Schema:
     return _table({name: NUMBER | {"minimum": 0} for name in Patience._fields})
 
 
-def _steps() -> dict[str, object]:
+def _steps() -> Schema:
     commands = {name: _command(name) for name in steps.COMMANDS}
     step = {"type": "object", "properties": commands, "additionalProperties": False, "minProperties": 1,
             "maxProperties": 1}  # fmt: skip
     return {"type": "array", "items": step, "minItems": 1}
 
 
-def _command(name: str) -> dict[str, Any]:
-    """The table of a step: an entry for each argument and option of the command."""
-    properties: dict[str, Any] = {}
-    required = []
-    for param in _params(name):
-        for key in dict.fromkeys((steps.key_of(param), param.name or "")):
-            properties[key] = _of_option(param)
-        if param.required:
-            keys = list(dict.fromkeys((steps.key_of(param), param.name or "")))
-            required.append({"anyOf": [{"required": [key]} for key in keys]})
-    if "algo" in properties:
-        properties["algo"] = _algo()
-    return {**_table(properties), **({"allOf": required} if required else {})}
+def _command(name: str) -> Schema:
+    """The table of a step."""
+    required = [
+        {"anyOf": [{"required": [key]} for key in dict.fromkeys((steps.key_of(param), param.name or ""))]}
+        for param in _params(name) if param.required
+    ]  # fmt: skip
+    return {**_table(_properties(name)), **({"allOf": required} if required else {})}
+
+
+def _properties(name: str) -> dict[str, Schema]:
+    """An entry for each argument and option of the command."""
+    found = {
+        key: _of_option(param)
+        for param in _params(name) for key in dict.fromkeys((steps.key_of(param), param.name or ""))
+    }  # fmt: skip
+    return found | ({"algo": _algo()} if "algo" in found else {})
 
 
 def _params(name: str) -> list[click.Parameter]:
@@ -119,7 +123,7 @@ def _option(command: str, key: str) -> click.Parameter | None:
     return next((param for param in _params(command) if key in (steps.key_of(param), param.name)), None)
 
 
-def _of_option(param: click.Parameter | None) -> dict[str, Any]:
+def _of_option(param: click.Parameter | None) -> Schema:
     """What a key that stands for ``param`` may hold; null leaves it out."""
     if param is None:
         return TEXT
@@ -133,11 +137,11 @@ def _of_option(param: click.Parameter | None) -> dict[str, Any]:
     return {"anyOf": [one, {"type": "null"}], **said}
 
 
-def _of_type(kind: click.ParamType) -> dict[str, Any]:
+def _of_type(kind: click.ParamType) -> Schema:
     if isinstance(kind, click.Choice):
         return {"anyOf": [{"enum": list(kind.choices)}, {"type": "string", "pattern": ENVIRONMENT}]}
     if isinstance(kind, click.FloatRange | click.IntRange):
-        low: dict[str, Any] = {}
+        low: Schema = {}
         if kind.min is not None:
             low = {"exclusiveMinimum" if kind.min_open else "minimum": kind.min}
         if kind.max is not None:
@@ -148,9 +152,9 @@ def _of_type(kind: click.ParamType) -> dict[str, Any]:
     return TEXT
 
 
-def _flag(text: str | None = None) -> dict[str, Any]:
+def _flag(text: str | None = None) -> Schema:
     return {"enum": [True, False, None], **({"description": text} if text else {})}
 
 
-def _table(properties: dict[str, Any]) -> dict[str, Any]:
+def _table(properties: Mapping[str, object]) -> Schema:
     return {"type": "object", "properties": properties, "additionalProperties": False}

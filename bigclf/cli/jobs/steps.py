@@ -24,7 +24,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import click
 import yaml
@@ -57,6 +57,8 @@ CLUSTERED = ("fit", "sweep", "path", "evaluate")  # commands that a Dask cluster
 TRAINING = ("fit", "sweep", "path")
 SECTIONS = ("method", "limits", "run", "cluster", "outputs", "data")
 _PLAIN_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "timestamp")}
+Key: TypeAlias = str | int
+Place: TypeAlias = tuple[Key, ...]  # the keys that lead there
 _NAME = re.compile(r"\$(?:\$|\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\})")
 
 
@@ -87,21 +89,21 @@ class Job:
 
     def __init__(self, text: str, path: str = "job", environ: dict[str, str] | None = None) -> None:
         self.path = path
-        self._lines: dict[tuple[Any, ...], int] = {}
+        self._lines: dict[Place, int] = {}
         self._seen: set[int] = set()
         self._environ = dict(os.environ) if environ is None else environ
-        self.table = self._read(text)
+        self.table: dict[str, Any] = self._read(text)
         remember(value for _, value in _leaves(self.table))
         self._check_keys()
 
-    def fail(self, message: str, *place: Any) -> JobError:
+    def fail(self, message: str, *place: Key) -> JobError:
         """An error at the line of ``place`` (a path of keys), or of the nearest key above it."""
         while place and place not in self._lines:
             place = place[:-1]
         line = self._lines.get(place)
         return JobError(f"{self.path}, line {line}: {message}" if line else f"{self.path}: {message}")
 
-    def place_of(self, text: str) -> tuple[Any, ...]:
+    def place_of(self, text: str) -> Place:
         """The keys that lead to the value that is ``text``, or its beginning; () where none is."""
         leaves = [(place, value) for place, value in _leaves(self.table) if isinstance(value, str) and value]
         return max(((place, value) for place, value in leaves if text.startswith(value)),
@@ -109,7 +111,7 @@ class Job:
 
     # Reading
 
-    def _read(self, text: str) -> dict[str, Any]:
+    def _read(self, text: str) -> dict[str, object]:
         try:
             node = yaml.compose(text, Loader=yaml.SafeLoader)
             table = self._value(node, ()) if node is not None else None
@@ -123,7 +125,7 @@ class Job:
             raise JobError(f"{self.path}: a job is a table with the keys {', '.join(KEYS)}")
         return table
 
-    def _value(self, node: yaml.Node, place: tuple[Any, ...]) -> Any:
+    def _value(self, node: yaml.Node, place: Place) -> object:
         line = self._lines.setdefault(place, node.start_mark.line + 1)
         if len(place) > MAX_DEPTH:
             raise JobError(f"{self.path}, line {line}: nested too deeply")
@@ -139,8 +141,8 @@ class Job:
         value = _scalar(node)
         return self._expand(value, place) if isinstance(value, str) else value
 
-    def _mapping(self, node: yaml.MappingNode, place: tuple[Any, ...]) -> dict[str, Any]:
-        table: dict[str, Any] = {}
+    def _mapping(self, node: yaml.MappingNode, place: Place) -> dict[str, object]:
+        table: dict[str, object] = {}
         for key_node, value_node in node.value:
             key, line = key_node.value, key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode) or key == "<<":
@@ -151,7 +153,7 @@ class Job:
             table[key] = self._value(value_node, (*place, key))
         return table
 
-    def _expand(self, text: str, place: tuple[Any, ...]) -> str:
+    def _expand(self, text: str, place: Place) -> str:
         """``${NAME}``, ``${NAME:-default}`` and ``$$`` in ``text``."""
 
         def value(match: re.Match[str]) -> str:
@@ -213,13 +215,13 @@ class Job:
             path, equals, value = text.partition("=")
             if not equals:
                 raise JobError(f"--set {text}: write path.to.key=value")
-            keys: list[Any] = [int(key) if key.isdecimal() else key for key in path.split(".")]
+            keys: list[Key] = [int(key) if key.isdecimal() else key for key in path.split(".")]
             if keys[0] == "model":
                 keys[0] = "method"
             self._assign(keys, yaml.safe_load(value) if value else None, text)
         self._check_keys()
 
-    def _assign(self, keys: list[Any], value: Any, text: str) -> None:
+    def _assign(self, keys: list[Key], value: object, text: str) -> None:
         table: Any = self.table
         for key in keys[:-1]:
             if isinstance(table, dict):
@@ -250,7 +252,7 @@ class Job:
                 if name in CLUSTERED:
                     options["workers"] = address
 
-    def _require_groups(self, options: dict[str, object], *place: Any) -> None:
+    def _require_groups(self, options: dict[str, object], *place: Key) -> None:
         if options.get("groups") is None:
             where = "run.groups" if place[0] == "run" else "groups"
             raise self.fail(
@@ -335,13 +337,13 @@ class Job:
             raise self.fail("data.generate needs out: a directory for the text", "data", "generate")
         return files.join(str(data["generate"]["out"]), f"{('train', 'test')[part - 1]}.svm")
 
-    def _generating(self, text: str, part: int) -> dict[str, Any]:
+    def _generating(self, text: str, part: int) -> dict[str, object]:
         options = {**self.table["data"]["generate"], "out": text, "part": part}
         if part == 2:
             options["rows"] = max(LEAST_TEST_ROWS, int(options.get("rows") or 0) // 10)
         return options
 
-    def _fit_options(self) -> dict[str, Any]:
+    def _fit_options(self) -> dict[str, object]:
         from bigclf.cli.fit import command
 
         run = {key: value for key, value in self.table.get("run", {}).items() if key != "dir"}
@@ -356,8 +358,9 @@ class Job:
             if _param(command, key) is not None and key not in known:
                 raise self.fail(f"'method.{key}' has no place in a job: its commands set it", "method", key)
         options = {key: value for key, value in given.items() if key in known}
-        options["params"] = {key: value for key, value in given.items() if key not in known}
-        self._check_params(str(given.get("algo", "auto")), options["params"])
+        own = {key: value for key, value in given.items() if key not in known}
+        self._check_params(str(given.get("algo", "auto")), own)
+        options["params"] = own
         if data.get("columns"):
             options["columns"] = ",".join(f"{role}={name}" for role, name in data["columns"].items())
         limits, cluster = self.table.get("limits", {}), self.table.get("cluster", {})
@@ -375,7 +378,7 @@ class Job:
                 has = f"{algo} has {', '.join(own)}" if own else f"{algo} has no parameters of its own"
                 raise self.fail(f"unknown key 'method.{key}'; {has}", "method", key)
 
-    def _step(self, name: str, options: dict[str, object], place: tuple[Any, ...]) -> Step:
+    def _step(self, name: str, options: dict[str, object], place: Place) -> Step:
         from bigclf.cli import main
 
         command = main.get_command(click.Context(main), name)
@@ -396,7 +399,7 @@ class Job:
             words += _words(param, value)
         return Step(name, words, self._lines.get(place), lines)
 
-    def _check_training(self, options: dict[str, Any], place: tuple[Any, ...]) -> None:
+    def _check_training(self, options: dict[str, Any], place: Place) -> None:
         """The method, its parameters and the grid of one training, as far as they can be known beforehand."""
         from bigclf.methods import METHODS, unknown_algo
 
@@ -415,7 +418,7 @@ class Job:
                 raise self.fail(f"the grid of {name!r} must be a list of values, such as [0.1, 1, 10]",
                                 *place, "grid", name)  # fmt: skip
 
-    def _check_loss(self, algo: Any, options: dict[str, Any], place: tuple[Any, ...]) -> None:
+    def _check_loss(self, algo: Any, options: dict[str, Any], place: Place) -> None:
         """Loss and penalty that the method has."""
         from bigclf.methods import METHODS, native
 
@@ -431,7 +434,7 @@ class Job:
                 has = f"; choose from {', '.join(known)}" if known else f", which has a {key} of its own"
                 raise self.fail(f"{key} {value!r} is not available with {algo}{has}", *place, key)
 
-    def _check_names(self, algo: str, table: dict[str, object], key: str, *place: Any) -> None:
+    def _check_names(self, algo: str, table: dict[str, object], key: str, *place: Key) -> None:
         """Names in ``params`` or ``grid`` that the method has."""
         from bigclf.methods import METHODS
 
@@ -441,14 +444,14 @@ class Job:
                 has = f"{algo} has {', '.join(own)}" if own else f"{algo} has no parameters of its own"
                 raise self.fail(f"unknown parameter {name!r} in {key!r}; {has}", *place, name)
 
-    def _line_of(self, key: str, place: tuple[Any, ...]) -> int | None:
+    def _line_of(self, key: str, place: Place) -> int | None:
         for section in (place, *((key,) for key in SECTIONS), ("data", "convert")):
             if (*section, key) in self._lines:
                 return self._lines[(*section, key)]
         return None
 
 
-def _of_columns(options: Mapping[str, Any]) -> bool:
+def _of_columns(options: Mapping[str, object]) -> bool:
     """Whether a conversion makes features of raw columns."""
 
     return options.get("format") in COLUMNS or bool({"spec", "features_of", "label"} & options.keys())
@@ -487,7 +490,7 @@ def read_job(path: str) -> Job:
     return Job(text, path)
 
 
-def _leaves(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+def _leaves(value: object, place: Place = ()) -> Iterator[tuple[Place, object]]:
     """(keys that lead there, value) of all that is not a table and no list."""
     if not isinstance(value, dict | list):
         yield place, value
@@ -496,7 +499,7 @@ def _leaves(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any
         yield from _leaves(inner, (*place, key))
 
 
-def _scalar(node: yaml.Node) -> Any:
+def _scalar(node: yaml.Node) -> object:
     if node.tag.endswith(":timestamp"):  # a date is text here
         return node.value
     return yaml.constructor.SafeConstructor().construct_object(node)
@@ -514,7 +517,7 @@ def key_of(param: click.Parameter) -> str:
     return param.name or ""
 
 
-def _words(param: click.Parameter, value: Any) -> list[str]:
+def _words(param: click.Parameter, value: object) -> list[str]:
     """``value`` as words of a command line: tables become NAME=VALUE, lists repeat, null is left out."""
     if value is None:
         return []
@@ -540,11 +543,11 @@ def _takes_commas(param: click.Parameter) -> bool:
     return not getattr(param, "multiple", False) and ",..." in (getattr(param, "metavar", None) or "")
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     return "a table" if isinstance(value, dict) else "a list"
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, list):  # values of a grid
         return f"[{', '.join(map(_text, value))}]"
     return str(value).lower() if isinstance(value, bool) else str(value)
