@@ -46,13 +46,13 @@ def main(text: str) -> child.Answer:
     return measure(task, data, options)
 
 
-def rows(task: OwnTask) -> dict[str, Any]:
+def rows(task: OwnTask) -> dict[str, object]:
     x, y = child.load(task)
     assert y is not None
     return {"data": x, "y": y.astype("int8")}
 
 
-def keywords(task: OwnTask) -> dict[str, Any]:
+def keywords(task: OwnTask) -> dict[str, object]:
     given: dict[str, Any] = {**task}
     told = {name: given[name] for name in ("algo", "dtype", "memory") if given[name] is not None}
     workers = Workers(None, threads=task["threads"], local_dir=task["local_dir"])

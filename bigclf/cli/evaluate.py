@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
@@ -84,7 +84,7 @@ def command(
 
 
 def measure(
-    model: Model, data: Stored, memory: str, workers: str | None, patience: tuple[str, ...], bad: dict[str, Any]
+    model: Model, data: Stored, memory: str, workers: str | None, patience: tuple[str, ...], bad: columns.OfBadRows
 ) -> Figures:
     """``bigclf.evaluate`` with its progress on stderr."""
     from bigclf.progress import TerminalProgress
@@ -98,7 +98,7 @@ def measure(
         )  # fmt: skip
 
 
-def measured_for_report(model: Model, data: Stored, memory: str, bad: dict[str, Any]) -> Measured:
+def measured_for_report(model: Model, data: Stored, memory: str, bad: columns.OfBadRows) -> Measured:
     """The same figures, with what a report shows of them, from one read."""
     import time
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,7 +27,11 @@ from bigclf.progress import quality_text
 from bigclf.units import format_bytes, format_peak, format_seconds, plural, within_plan
 
 if TYPE_CHECKING:
+    from bigclf.cli.jobs.record import Record
+    from bigclf.data.dataset import Stored
+    from bigclf.metrics.figures import Evaluation, RegressionEvaluation
     from bigclf.model.model import Model
+    from bigclf.progress import Record as EpochRecord
 
 MUCH = 2.0  # seconds beside the training that a person wonders about
 
@@ -118,7 +123,7 @@ def command(
         ctx.exit(terminal.LIMITS)
 
 
-def keep_held_out(model: Model, share: float, measured: Any, paths: list[str]) -> None:
+def keep_held_out(model: Model, share: float, measured: Evaluation | RegressionEvaluation, paths: list[str]) -> None:
     """Note in the model, and in its files, what it was measured to be on the rows held out."""
     measured.keep_in(model, share)
     for path in paths:
@@ -154,7 +159,7 @@ def refuse_report(report: str, run_dir: str, resume: bool) -> None:
         raise RunError(f"{report} already exists; add --overwrite to replace it")
 
 
-def written_by(run_dir: str) -> Any:
+def written_by(run_dir: str) -> Record:
     """The record of what a run wrote outside of its directory."""
     from bigclf import files
     from bigclf.cli.jobs.record import Record
@@ -283,7 +288,7 @@ def has_checkpoint(run_dir: str) -> bool:
     return bool(checkpoints_in(run_dir))
 
 
-def fit_showing(data: Any, keywords: dict[str, Any]) -> Any:
+def fit_showing(data: Stored, keywords: dict[str, Any]) -> Model:
     """``bigclf.fit`` with its progress; what is wrong with its arguments is a usage error."""
     from bigclf.api.fit import fit
 
@@ -323,7 +328,7 @@ def how_to_go_on(model: Model, run_dir: str, overwrite: bool) -> str:
     return f"{stopped}; to continue from {run_dir}, use {resume} and a larger {limit}{or_tolerance}"
 
 
-def summary(model: Model, path: str) -> dict[str, Any]:
+def summary(model: Model, path: str) -> dict[str, object]:
     """What ``--json`` prints of a training."""
     result = model.result_
     return {
@@ -343,7 +348,7 @@ def summary(model: Model, path: str) -> dict[str, Any]:
     }
 
 
-def measure(model: Model, test: Any, bad: dict[str, Any]) -> Any:
+def measure(model: Model, test: object, bad: columns.OfBadRows) -> Evaluation | RegressionEvaluation:
     """The figures of the model on ``test``, of whose rows, where they are raw, become ``bad`` what those become that
     it was trained on."""
     from bigclf.api.evaluate import evaluate
@@ -407,7 +412,7 @@ def quality(model: Model) -> str | None:
     return None
 
 
-def progressive_text(progressive: dict[str, Any]) -> str:
+def progressive_text(progressive: Mapping[str, Any]) -> str:
     from bigclf.metrics.figures import seen_before_text
 
     rows, seen = progressive.get("rows"), seen_before_text(progressive)
@@ -419,7 +424,7 @@ def progressive_text(progressive: dict[str, Any]) -> str:
     return f"{judged}{over}" + (f"; {seen}" if seen else ", each judged before training on it" * bool(over))
 
 
-def trace(history: list[dict[str, Any]], step: str, most: int = 6) -> tuple[str, str]:
+def trace(history: Sequence[EpochRecord], step: str, most: int = 6) -> tuple[str, str]:
     """The figure of quality at each ``step`` with its name, ends kept: ``gap by read``, ``3.1e-01 → … → 9.1e-04``."""
     certified = [record for record in history if record.get("gap") is not None]
     told = [text.split(" ", 1) for record in certified or history if (text := quality_text(record))]
@@ -429,7 +434,7 @@ def trace(history: list[dict[str, Any]], step: str, most: int = 6) -> tuple[str,
     return f"{told[0][0]} by {step}" if told else "", " → ".join(texts) if len(texts) > 1 else ""
 
 
-def memory_text(memory: dict[str, Any] | None) -> str | None:
+def memory_text(memory: Mapping[str, int] | None) -> str | None:
     """What training itself planned and took, and what interpreter and libraries take besides."""
     if not memory or "planned" not in memory:
         return None

@@ -214,7 +214,7 @@ def _calibration(kept: Calibration) -> dict[str, object]:
     return {"method": kept.method, **kept.facts}
 
 
-def _calibration_text(kept: Mapping[str, Any] | None) -> str | None:
+def _calibration_text(kept: Mapping[str, object] | None) -> str | None:
     from bigclf.cli.calibrate import line
 
     return None if kept is None else line(kept)

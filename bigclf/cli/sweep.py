@@ -140,7 +140,7 @@ def _as_text(value: object) -> str:
     return json.dumps(terminal.plain(value), sort_keys=True)  # of NaN too
 
 
-def write(found: Sweep, out: str, asked: dict[str, Any]) -> list[str]:
+def write(found: Sweep, out: str, asked: dict[str, object]) -> list[str]:
     """The results as files, results.json last: with it they are whole. Their paths."""
     from bigclf import files
 

@@ -108,7 +108,7 @@ def together(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]
     return {"sources": sources, "part": None, "warnings": warnings, "report": report}
 
 
-def adopt(directory: str, out: files.PathLike, before: Dataset, note: Callable[[Any], None]) -> None:
+def adopt(directory: str, out: files.PathLike, before: Dataset, note: Callable[[object], None]) -> None:
     """Put the shards of ``directory`` beside those at ``out``; ``note`` : called with what all of them are known by
     before readers see the new ones."""
     new = [name for name in files.list_directory(directory) if name.startswith("part-")]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -161,7 +161,7 @@ def _moved(term: Term) -> bool:
     return not (isinstance(term, Numeric) and term.scale == "none")
 
 
-def _size(term: Any, kind: int, edges: np.ndarray, known: list[Any]) -> int:
+def _size(term: Any, kind: int, edges: np.ndarray, known: Sequence[object]) -> int:
     """Places of the term's own."""
     if kind in (HASHED, TEXT):
         return 0

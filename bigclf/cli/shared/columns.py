@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict, TypeVar
 
 import click
 
@@ -15,9 +15,12 @@ from bigclf.errors import BigclfError, DataError, SchemaError
 from bigclf.files.formats import ALL, COLUMNS, SPARSE
 
 if TYPE_CHECKING:
+    from bigclf.data.dataset import Dataset, Stored
+    from bigclf.features.spec import Spec
     from bigclf.model.model import Model
 
 
+Features: TypeAlias = "Spec | Model | Dataset"  # what says which features raw columns become
 Command = TypeVar("Command", bound=Callable[..., object])
 READER = ("header", "names", "skip_lines", "separator", "decimal", "encoding", "multiline")
 OPTIONS = ("spec", "features_of", "label", "numeric", "categorical", "text", "date", "hash_bits", *READER)
@@ -94,6 +97,13 @@ def _not_quarantine(ctx: click.Context, param: click.Parameter, value: str | Non
     return value
 
 
+class OfBadRows(TypedDict, total=False):
+    """What becomes of bad rows and how many there may be, as keywords of what reads."""
+
+    on_bad_rows: str
+    max_bad_fraction: float
+
+
 class Asked(NamedTuple):
     """What was said of raw files: their format, options of columns, what becomes of bad rows and how many there may
     be."""
@@ -108,13 +118,13 @@ class Asked(NamedTuple):
         """Taken out of the options of a command."""
         return cls(options.pop("format"), taken(options), options.pop("on_bad_rows"), options.pop("max_bad_fraction"))
 
-    def of_bad_rows(self) -> dict[str, Any]:
+    def of_bad_rows(self) -> OfBadRows:
         """As keywords of what converts."""
         return _bad_rows(self.bad, self.most_bad)
 
     def settled(
         self, data: list[str], keywords: dict[str, object], holdout: float | None = None
-    ) -> tuple[str | None, Any]:
+    ) -> tuple[str | None, Features | None]:
         """Format and spec of the files; None for shards and for columns of numbers, whose names ``keywords`` then tell,
         and no spec for rows that are sparse already."""
         with terminal.usage_errors():
@@ -135,7 +145,7 @@ class Asked(NamedTuple):
                 raise click.UsageError(f"--{name} is for raw tables and texts: --format csv, tsv, jsonl, text or "
                                        "parquet; for other text, run `bigclf convert` first")  # fmt: skip
 
-    def shards(self, data: list[str], keywords: dict[str, object]) -> Any:
+    def shards(self, data: list[str], keywords: dict[str, object]) -> Stored:
         """The data as they are, or raw files as shards of the cache, and so the validation data of ``keywords``."""
         form, features = self.settled(data, keywords)
         if features is not None:
@@ -147,16 +157,17 @@ class Asked(NamedTuple):
         return data if len(data) > 1 else data[0]
 
 
-def bad_rows(options: dict[str, Any]) -> dict[str, Any]:
+def bad_rows(options: dict[str, Any]) -> OfBadRows:
     """What was said of bad rows, taken out of the options of a command, as keywords of what measures."""
     return _bad_rows(options.pop("on_bad_rows"), options.pop("max_bad_fraction"))
 
 
-def _bad_rows(bad: str | None, most: float | None) -> dict[str, object]:
-    return {"on_bad_rows": bad or "error", **({} if most is None else {"max_bad_fraction": most})}
+def _bad_rows(bad: str | None, most: float | None) -> OfBadRows:
+    said: OfBadRows = {"on_bad_rows": bad or "error"}
+    return said if most is None else {**said, "max_bad_fraction": most}
 
 
-def as_read(model: Model, options: dict[str, Any]) -> Any:
+def as_read(model: Model, options: dict[str, Any]) -> Model:
     """The model for raw files that are read as these options, taken out of ``options``, say."""
     form, said = options.pop("format", None), taken(options)
     if not said and form is None:
@@ -165,7 +176,7 @@ def as_read(model: Model, options: dict[str, Any]) -> Any:
         return model.reading(_reader(said, form))
 
 
-def taken(options: dict[str, object]) -> dict[str, Any]:
+def taken(options: dict[str, object]) -> dict[str, object]:
     """The options of this module that were said, taken out of ``options``."""
     return {name: value for name in OPTIONS if (value := options.pop(name, None)) is not None}
 
@@ -184,7 +195,7 @@ def format_by_name(path: str, said: Mapping[str, object]) -> str | None:
     return form
 
 
-def features_of(said: dict[str, Any], data: list[str], format: str | None) -> Any:
+def features_of(said: dict[str, Any], data: list[str], format: str | None) -> Features | None:
     """The spec that the options stand for; None: none was asked for, and the data are features already.
 
     Where neither a spec nor columns are named, one is proposed from the data.
@@ -228,7 +239,7 @@ def features_of(said: dict[str, Any], data: list[str], format: str | None) -> An
     )
 
 
-def _of(path: str) -> Any:
+def _of(path: str) -> Model | Dataset:
     """The model or the dataset at ``path``.
 
     Raises
@@ -241,7 +252,7 @@ def _of(path: str) -> Any:
     if files.exists(path) and not files.is_directory(path) and not path.endswith(".parquet"):
         from bigclf.model.model import load
 
-        found: Any = load(path)
+        found: Model | Dataset = load(path)
     else:
         from bigclf.data.dataset import Dataset
 
@@ -252,9 +263,9 @@ def _of(path: str) -> Any:
 
 
 def converted(
-    data: list[str], features: Any, format: str | None, keywords: dict[str, Any], holdout: float | None,
-    bad: dict[str, Any],
-) -> Any:  # fmt: skip
+    data: list[str], features: Features, format: str | None, keywords: dict[str, Any], holdout: float | None,
+    bad: OfBadRows,
+) -> Dataset:  # fmt: skip
     """Raw files as shards of the cache, but for the rows held out; validation data of ``keywords`` too."""
     from bigclf.conversion.tables.from_columns import HeldOut
     from bigclf.conversion.tables.reading import are_raw
@@ -271,9 +282,9 @@ def converted(
 
 
 def sparse(
-    data: list[str], test: str | None, format: str, keywords: dict[str, object], bad: dict[str, object],
+    data: list[str], test: str | None, format: str, keywords: dict[str, object], bad: OfBadRows,
     hash_bits: int | None, said: bool,
-) -> tuple[Any, Any]:  # fmt: skip
+) -> tuple[Dataset, object]:  # fmt: skip
     """Text of rows that are sparse already as shards of the cache, and test data that are such text too; validation
     data of ``keywords`` likewise. ``said`` : whether the format was, and not guessed."""
     from bigclf.conversion.tables.reading import are_raw
@@ -284,7 +295,7 @@ def sparse(
 
     with TerminalProgress("converting") as progress, terminal.usage_errors():
 
-        def shards(source: Any) -> Any:
+        def shards(source: object) -> object:
             return sparse_text(source, format, progress=progress, **told) if are_raw(source) else source
 
         with contextlib.nullcontext() if said else naming_format(None, data, format):
@@ -294,7 +305,7 @@ def sparse(
         return found, None if test is None else shards(test)
 
 
-def held_out(data: list[str], dataset: Any, keywords: dict[str, Any], holdout: float, bad: dict[str, Any]) -> Any:
+def held_out(data: list[str], dataset: Dataset, keywords: dict[str, Any], holdout: float, bad: OfBadRows) -> Dataset:
     """The rows held out, as shards of the cache, with what was learned of the others.
 
     Raises
@@ -310,13 +321,13 @@ def held_out(data: list[str], dataset: Any, keywords: dict[str, Any], holdout: f
     return found
 
 
-def left_out_of_held(dataset: Any) -> tuple[int, str]:
+def left_out_of_held(dataset: Dataset) -> tuple[int, str]:
     """How many of the rows held out are bad, and why."""
     report = dataset.report
     return report.get("bad_rows", 0), f"of the rows held out, {report.get('left_out', '')}"
 
 
-def _room(keywords: dict[str, Any]) -> int:
+def _room(keywords: Mapping[str, Any]) -> int:
     """What conversion may take: it needs more than the smallest of trainings."""
     from bigclf.units import parse_bytes
 
@@ -328,7 +339,7 @@ def reader_of(options: dict[str, object], format: str | None) -> dict[str, objec
     return _reader(taken(options), format)
 
 
-def _reader(said: dict[str, Any], format: str | None) -> dict[str, Any]:
+def _reader(said: dict[str, Any], format: str | None) -> dict[str, object]:
     reader = {name: said[name] for name in READER if name in said}
     if "names" in reader:
         reader["names"] = _listed(reader["names"])
@@ -338,7 +349,7 @@ def _reader(said: dict[str, Any], format: str | None) -> dict[str, Any]:
     return {**({} if format is None else {"format": format}), **reader}
 
 
-def _declared(said: dict[str, Any], reader: dict[str, Any], data: list[str]) -> Any:
+def _declared(said: dict[str, Any], reader: dict[str, object], data: list[str]) -> Spec:
     """The spec of a file; what else was said goes before it, what the names of the data tell comes last."""
     from bigclf import files
     from bigclf.conversion.tables.reading import format_of, reading

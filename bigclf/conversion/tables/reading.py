@@ -22,7 +22,7 @@ import tarfile
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard, overload
 
 import numpy as np
 
@@ -483,7 +483,7 @@ def opened(path: str) -> Any:
     return io.BufferedReader(opener(file, "rb"), 2**20) if opener else file
 
 
-def are_raw(data: object) -> bool:
+def are_raw(data: object) -> TypeGuard[files.Paths]:
     """Whether the files that ``data`` names hold raw columns: they are no Parquet, or Parquet without lists of
     features."""
     place = places(data)[0]
