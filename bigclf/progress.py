@@ -115,6 +115,12 @@ class Watcher(Protocol):
     def stop(self) -> None: ...
 
 
+class Screen(Watcher, Protocol):
+    """... and of the end of each epoch."""
+
+    def epoch(self, record: Record, /) -> None: ...
+
+
 def gap_text(gap: float | None) -> str:
     """A relative gap as people compare them: ``gap 1.3e-03``."""
     return "" if gap is None else f"gap {gap:.1e}"

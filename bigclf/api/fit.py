@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -24,12 +24,13 @@ from bigclf.data.arrays import listed_names, require_same_names
 from bigclf.errors import ClusterError, Interrupted, ModelFormatError, RunError, masked
 from bigclf.files.json_fields import FieldError, check_fields
 from bigclf.model.model import Model, load
-from bigclf.progress import TerminalProgress
+from bigclf.progress import Plan as Shown
+from bigclf.progress import Record, Screen, TerminalProgress, Watcher
 from bigclf.request.auto import loss_for
 from bigclf.request.door import Found, Shape, open_rows
 from bigclf.request.options import documented
 from bigclf.request.prepare import asked_for, default_epochs, prepare, require_some_method, with_method
-from bigclf.request.request import Request, asked, of_one_method
+from bigclf.request.request import Request, RunOptions, asked, of_one_method
 from bigclf.request.workers import linked
 from bigclf.training.engines import Engine, LocalEngine
 from bigclf.training.executor import Bench, Job
@@ -46,6 +47,7 @@ from bigclf.version import __version__
 if TYPE_CHECKING:
     from bigclf.cluster.link import Link
     from bigclf.data.rows import Rows
+    from bigclf.request.places import RunDir
 
 
 log = logging.getLogger("bigclf")
@@ -53,16 +55,16 @@ log = logging.getLogger("bigclf")
 
 @documented("fit")
 def fit(
-    data: Any,
-    y: Any = None,
+    data: object,
+    y: object = None,
     *,
-    sample_weight: Any = None,
-    features: Any = None,
+    sample_weight: object = None,
+    features: object = None,
     algo: str = "auto",
     loss: str | None = None,
     C: float | None = None,
     bias: str | None = "feature",
-    class_weight: Any = None,
+    class_weight: str | Mapping[Any, float] | None = None,
     multiclass: str = "auto",
     dtype: str = "float64",
     memory: int | str = "2GB",
@@ -71,15 +73,15 @@ def fit(
     tol: float | None = None,
     epochs: int | None = None,
     max_seconds: float | None = None,
-    validate: Any = None,
+    validate: object = None,
     early_stopping: int | None = None,
     init: Model | None = None,
-    workers: Any = None,
-    run_dir: Any = None,
+    workers: object = None,
+    run_dir: files.PathLike | RunDir | None = None,
     resume: bool = False,
-    callbacks: Sequence[Callable[[dict[str, Any]], None]] = (),
-    progress: Any = None,
-    **params: Any,
+    callbacks: Sequence[Callable[[Record], None]] = (),
+    progress: Watcher | bool | None = None,
+    **params: object,
 ) -> Model:
     """Train a linear classifier, or with an epsilon-insensitive loss a linear regression.
 
@@ -175,7 +177,7 @@ def _solved(
 
 
 def _train(
-    source: Rows, problems: list[Problem], plan: Plan, options: dict[str, Any], peak: PeakMemory, link: Link | None
+    source: Rows, problems: list[Problem], plan: Plan, options: RunOptions, peak: PeakMemory, link: Link | None
 ) -> Model:
     """Hold the run directory, the signals and the screen while the run goes."""
     with contextlib.ExitStack() as stack:
@@ -214,12 +216,12 @@ def conducted(
     source: Rows,
     problems: list[Problem],
     plan: Plan,
-    options: dict[str, Any],
+    options: RunOptions,
     link: Link | None,
     directory: RunDirectory | None,
     beginning: Checkpoint | None = None,
     before: Bench | None = None,
-) -> Iterator[tuple[Run, list[dict[str, Any]]]]:
+) -> Iterator[tuple[Run, list[Record]]]:
     """A run that has come to its end, and its history; its arrays last as long as the ``with``.
 
     ``beginning`` is what it begins with where there is no checkpoint of its own; ``before`` a bench of the same source
@@ -228,9 +230,9 @@ def conducted(
     with contextlib.ExitStack() as stack:
         job = Job(uuid.uuid4().hex, source, problems, plan, options["tol"], options["local_dir"])
         screen = _screen(options["progress"], options.get("title", "training"))
-        history: list[dict[str, Any]] = []
+        history: list[Record] = []
 
-        def watch(record: dict[str, Any]) -> None:
+        def watch(record: Record) -> None:
             if options["validate"] is not None:
                 record["validation"] = validation(run, source, options["validate"], link, options["patience"])
             history.append(record)
@@ -265,11 +267,12 @@ def conducted(
             directory.history(0)
         if saved is None and beginning is not None:
             run.restore(beginning)
-        screen.start(plan.as_json() | {
+        shown_plan = plan.as_json() | {
             "n_rows": source.n_rows, "method": problems[0].setting.method.name, "epoch": run.epoch,
             "epochs": run.last_epoch if options["tol"] is None else None,  # else it ends by its gap
             "status": None if link is None else run.engine.status,
-        })  # fmt: skip
+        }  # fmt: skip
+        screen.start(cast("Shown", shown_plan))
         shown = stack.enter_context(contextlib.ExitStack())
         shown.callback(screen.stop)
         try:
@@ -288,9 +291,7 @@ def _restore(run: Run, saved: Checkpoint, directory: RunDirectory) -> None:
                        "remove it, or use another run directory") from None  # fmt: skip
 
 
-def _engine(
-    job: Job, link: Link | None, options: dict[str, Any], directory: RunDirectory | None
-) -> Callable[..., Engine]:
+def _engine(job: Job, link: Link | None, options: RunOptions, directory: RunDirectory | None) -> Callable[..., Engine]:
     if link is None:
         return functools.partial(LocalEngine, job)
     from bigclf.cluster.dealing import engine_for
@@ -304,7 +305,7 @@ def _with_advice(error: Interrupted | ClusterError, directory: RunDirectory | No
     return type(error)(f"{error}; resume it with run_dir={directory.path!r}, resume=True")
 
 
-def _asked(source: Rows, problems: list[Problem], plan: Plan, options: dict[str, Any]) -> dict[str, Any]:
+def _asked(source: Rows, problems: list[Problem], plan: Plan, options: RunOptions) -> dict[str, Any]:
     """``run.json``: the identity, which a resumed run must share, and what else there is to know."""
     import numba
     import pyarrow
@@ -341,7 +342,7 @@ def _asked(source: Rows, problems: list[Problem], plan: Plan, options: dict[str,
     }
 
 
-def _finished(directory: RunDirectory, limits: dict[str, Any], tol: float | None) -> Model | None:
+def _finished(directory: RunDirectory, limits: Mapping[str, object], tol: float | None) -> Model | None:
     """The model of a run that ended, if it may not go on under these limits and this tolerance."""
     path = directory.file("model.bigclf")
     if not files.exists(path):
@@ -351,7 +352,7 @@ def _finished(directory: RunDirectory, limits: dict[str, Any], tol: float | None
     return model if model.facts.get("stopped") in ("tolerance", "settled") or same else None
 
 
-def known_again(path: str, history: list[dict[str, object]]) -> Model:
+def known_again(path: str, history: list[Record]) -> Model:
     """The model in a file, with the ``result_`` of its training.
 
     Raises
@@ -376,21 +377,21 @@ def known_again(path: str, history: list[dict[str, object]]) -> Model:
 class _Silent:
     """A screen that shows nothing."""
 
-    def start(self, plan: dict[str, object]) -> None: ...
+    def start(self, plan: Shown) -> None: ...
 
     def advance(self, rows: int, nbytes: int) -> None: ...
 
-    def epoch(self, record: dict[str, object]) -> None: ...
+    def epoch(self, record: Record) -> None: ...
 
     def stop(self) -> None: ...
 
 
-def _screen(progress: Any, title: str) -> Any:
+def _screen(progress: Watcher | bool | None, title: str) -> Screen:
     if progress is False:
         return _Silent()
     if progress in (None, True):
         return TerminalProgress(title)
-    return progress
+    return cast("Screen", progress)
 
 
 @contextlib.contextmanager

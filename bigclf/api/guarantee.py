@@ -11,7 +11,7 @@ import logging
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from bigclf.api.sweep import Task
 from bigclf.errors import ConvergenceWarning
 from bigclf.maths.coverage import Answer, Bound, Interval, bounds, common, covered, fewest, holes
 from bigclf.model.model import Model
+from bigclf.progress import Record
 from bigclf.training.plan import Plan
 from bigclf.training.run import Run
 from bigclf.training.visit import square_of
@@ -32,9 +33,6 @@ SHARP = 0.1  # the tolerance of each answer, as a share of what is asked for
 ROUNDS = 6  # of filling holes
 
 
-Records: TypeAlias = list[dict[str, Any]]  # of a run's epochs
-
-
 class Took(NamedTuple):
     """What runs took, as ``Path`` tells it."""
 
@@ -43,7 +41,7 @@ class Took(NamedTuple):
     converged: bool
     memory: dict[str, int]
     plan: dict[str, Any]
-    history: Records
+    history: list[Record]
 
     def and_then(self, other: Took) -> Took:
         """Both, one after the other."""
@@ -99,8 +97,8 @@ class Cover(Task):
             took = Took(run.clock.seconds, run.reads, result.converged, result.memory, result.plan, history)
             return found, took
 
-    def _trained(self, run: Run, plan: Plan, history: Records, point: int) -> Trained:
-        C, status = self.points[point]["C"], [run.status[n] for n in self.numbers(point, 0)]
+    def _trained(self, run: Run, plan: Plan, history: list[Record], point: int) -> Trained:
+        C, status = cast("float", self.points[point]["C"]), [run.status[n] for n in self.numbers(point, 0)]
         weights = [self._weights(run, n) for n in self.numbers(point, 0)]
         answers = [
             Answer(C, s.primal, 0.5 * square_of(w), s.pair.dual, s.pair.square)

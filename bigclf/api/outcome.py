@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from bigclf.machine import anonymous_bytes
 from bigclf.methods import sparse_state
 from bigclf.metrics.figures import Evaluation, evaluate, share_trained_on
 from bigclf.model.model import Model, all_finite, is_stored
-from bigclf.progress import quality_text
+from bigclf.progress import Record, quality_text
 from bigclf.texts import card, curve
 from bigclf.training.memory import PeakMemory
 from bigclf.training.plan import Plan, model_copies
@@ -66,7 +66,7 @@ class Result:
     chosen : with algo="auto", which method was chosen and why.
     """
 
-    history: list[dict[str, Any]]
+    history: list[Record]
     certificate: dict[str, Any] | None
     progressive: dict[str, Any]
     plan: dict[str, Any]
@@ -117,7 +117,7 @@ class Result:
                 shares,
                 f"from {seen[0][0]:,} to {seen[-1][0]:,} rows",
             )
-        return curve(name, [record.get(name) or 0.0 for record in self.history])
+        return curve(name, [cast("float | None", record.get(name)) or 0.0 for record in self.history])
 
 
 def coefficients_of(
@@ -234,7 +234,7 @@ def _wider(
     return found
 
 
-def validation(run: Run, source: Rows, data: Any, link: Link | None, patience: Patience) -> dict[str, float]:
+def validation(run: Run, source: Rows, data: object, link: Link | None, patience: Patience) -> dict[str, float]:
     """Measure the answer so far, by the workers where there are some; the figures are the same."""
     weights, bias = coefficients_of(run, latest=True)
     method = {"name": run.method.name, "bias": "feature" if run.problems[0].setting.settings["bias"] else None}
@@ -248,14 +248,14 @@ def validation(run: Run, source: Rows, data: Any, link: Link | None, patience: P
         else:
             found = evaluate_on(link, model, data, patience=patience, idle=run.idle)
     else:
-        X, y = data
+        X, y = cast("tuple[object, object]", data)
         found = evaluate(model, X, y)
     if isinstance(found, Evaluation):
         return {"accuracy": float(found.accuracy)}
     return {"mean_squared_error": found.mean_squared_error, "mean_absolute_error": found.mean_absolute_error}
 
 
-def result_of(run: Run, plan: Plan, history: list[dict[str, Any]], peak: PeakMemory, source: Rows) -> Result:
+def result_of(run: Run, plan: Plan, history: list[Record], peak: PeakMemory, source: Rows) -> Result:
     certificate: dict[str, Any] | None = None
     if run.tol is not None and all(status.gap is not None for status in run.status):
         each: list[dict[str, Any]] = [
@@ -390,7 +390,7 @@ def told_of(run: Run) -> list[dict[str, float]]:
     return figures if any(figures) else []
 
 
-def model_of(run: Run, source: Rows, result: Result, options: Mapping[str, Any]) -> Model:
+def model_of(run: Run, source: Rows, result: Result, options: Mapping[str, object]) -> Model:
 
     setting = run.problems[0].setting
     weights, bias = coefficients_of(run, last=True)

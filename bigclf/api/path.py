@@ -14,9 +14,9 @@ import contextlib
 import dataclasses
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, SupportsFloat
 
 import numpy as np
 
@@ -26,10 +26,11 @@ from bigclf.api.results_record import PATH, check_path
 from bigclf.api.sweep import Task
 from bigclf.methods import METHODS, Method
 from bigclf.model.model import Model
+from bigclf.progress import Record
 from bigclf.request.door import open_rows
 from bigclf.request.options import documented
 from bigclf.request.prepare import default_epochs, prepare
-from bigclf.request.request import Family, Request, asked
+from bigclf.request.request import Family, Point, Request, asked
 from bigclf.request.workers import linked
 from bigclf.training.memory import PeakMemory
 from bigclf.training.plan import make_plan
@@ -60,7 +61,7 @@ class Path:
     converged: bool
     memory: dict[str, int]
     plan: dict[str, Any]
-    history: list[dict[str, Any]]
+    history: list[Record]
     models: list[Model] = field(default_factory=list)
 
     @classmethod
@@ -114,13 +115,13 @@ class Path:
 
         return pandas.DataFrame(self.table)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Everything but the models, in types that JSON knows."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "models"}
 
 
 @documented("path")
-def path(data: Any, y: Any = None, *, C: Sequence[float], **given: Any) -> Path:
+def path(data: object, y: object = None, *, C: Sequence[float], **given: object) -> Path:
     """Train at ascending values of C, each starting from the previous solution; or, with ``within``, train a few
     models that cover every C between two bounds.
 
@@ -152,7 +153,7 @@ def asked_of_path(data: object, y: object, given: Mapping[str, object]) -> Reque
     request = asked("path", data, y, given)
     if request["within"] is not None:
         return _asked_within(request)
-    points = [{"C": value} for value in values_of(request["C"])]
+    points: list[Point] = [{"C": value} for value in values_of(request["C"])]
     algo = request["algo"]
     if algo == "auto":
         algo = "newton" if request["penalty"] == "l2" else "newglmnet"
@@ -173,7 +174,7 @@ def _asked_within(request: Request) -> Request:
     loss = request["loss"]
     if algo == "auto":
         algo, loss = "dcd", loss or "logistic"
-    points = [{"C": value} for value in values_between(low, others[0], within)]
+    points: list[Point] = [{"C": value} for value in values_between(low, others[0], within)]
     tol = within * SHARP if request["tol"] is None else request["tol"]
     request = request.having(families=(Family(algo, points),), loss=loss, tol=tol)
     method = request.at_first()[0][0].method
@@ -228,7 +229,7 @@ def begins_with(method: Method) -> bool:
     return method.goes_on_elsewhere
 
 
-def values_of(C: Any) -> list[float]:
+def values_of(C: Iterable[SupportsFloat | str]) -> list[float]:
     """The values of C, ascending.
 
     Raises

@@ -37,7 +37,7 @@ from bigclf.request.auto import Asked, decades_of, products
 from bigclf.request.door import Shape, open_rows
 from bigclf.request.options import documented
 from bigclf.request.prepare import asked_of, default_epochs, prepare, with_method
-from bigclf.request.request import Request, asked, of_one_method
+from bigclf.request.request import Request, RunOptions, asked, of_one_method
 from bigclf.request.spreading import BANDWIDTH, GATHERED_PASSES, ONE_PASSES, SHIPPED_SHARE, design
 from bigclf.request.workers import linked
 from bigclf.stream.raw_store import chunk_sizes, entry_bytes
@@ -452,7 +452,7 @@ def _trial(
         collected=min(sample.nnz, plan.collected),
     )
     method = problems[0].setting.method
-    options: dict[str, Any] = dict(
+    options = RunOptions(
         progress=False, validate=None, callbacks=(), tol=tol, local_dir=None, init=None, resume=False,
         epochs=method.epochs if tol is not None else rounds, max_seconds=SECONDS if link is None else None,
         checkpoint_every=math.inf, patience=Patience(), early_stopping=None,

@@ -21,7 +21,7 @@ import math
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -32,13 +32,14 @@ from bigclf.api.results_record import RESULTS, check_results
 from bigclf.maths.block import Block
 from bigclf.maths.losses import REGRESSION
 from bigclf.methods import METHODS, Setting, native
-from bigclf.methods.method import Dual
+from bigclf.methods.method import Dual, Method
 from bigclf.model.model import Model
+from bigclf.progress import Record
 from bigclf.request.auto import choose
 from bigclf.request.door import UNKNOWN, Shape, open_rows
 from bigclf.request.options import documented, refuse_others
 from bigclf.request.prepare import asked_for, default_epochs, loss_of, prepare
-from bigclf.request.request import OWN, Family, Request, asked
+from bigclf.request.request import OWN, Family, Point, Request, RunOptions, asked
 from bigclf.request.workers import linked
 from bigclf.stream.working_set import Members
 from bigclf.training.core_team import Team
@@ -63,11 +64,14 @@ from bigclf.training.visit import RowFile
 
 if TYPE_CHECKING:
     from bigclf.cluster.link import Link
+    from bigclf.data.arrays import Arrays
+    from bigclf.data.dataset import Dataset
     from bigclf.data.rows import Rows
 
 
 log = logging.getLogger("bigclf")
 STAND_IN = "dcd"  # for a method that the rows are to choose: it has most parameters and losses
+Grid: TypeAlias = Mapping[str, Sequence[object]]  # values of parameters by name
 KEEP = 3  # of so many points one is learned further
 HOW_NOT_WHAT = ("working_set", "schedule", "inner_rounds")  # parameters that no answer depends on
 
@@ -102,7 +106,7 @@ class Sweep:
     converged: bool
     memory: dict[str, int]
     plan: dict[str, Any]
-    history: list[dict[str, Any]]
+    history: list[Record]
     models: list[Model] = field(default_factory=list)
     rank: Any = None  # of the best point: its error, C and number
 
@@ -145,7 +149,7 @@ class Sweep:
 
         return pandas.DataFrame(self.flat())
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Everything but the models, in types that JSON knows."""
         held = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         best = self.best_model
@@ -181,7 +185,7 @@ class Sweep:
         return [row["params"] == self.best_params_ for row in self.table]
 
 
-def shown_value(value: Any) -> str:
+def shown_value(value: object) -> str:
     """A parameter's value as text; nothing where a point has no such."""
     return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
@@ -191,7 +195,7 @@ def _short(value: float | None) -> str:
 
 
 @documented("sweep")
-def sweep(data: Any, y: Any = None, *, grid: Any, **given: Any) -> Sweep:
+def sweep(data: object, y: object = None, *, grid: Grid | Sequence[Grid], **given: object) -> Sweep:
     """Train with every combination of parameters, reading each block once for all of them, and choose the best.
 
     Parameters
@@ -210,7 +214,7 @@ def sweep(data: Any, y: Any = None, *, grid: Any, **given: Any) -> Sweep:
     return swept(asked_of_sweep(data, y, {**given, "grid": grid}))
 
 
-def asked_of_sweep(data: Any, y: Any, given: Mapping[str, Any]) -> Request:
+def asked_of_sweep(data: object, y: object, given: Mapping[str, object]) -> Request:
     """What ``sweep`` is asked with these arguments, checked as far as no row is needed, so also before files become
     shards.
 
@@ -321,7 +325,7 @@ def swept(request: Request) -> Sweep:
     return result
 
 
-def _grids(request: Request) -> Sequence[Mapping[str, Sequence[object]]]:
+def _grids(request: Request) -> Sequence[Grid]:
     grids = [request["grid"]] if isinstance(request["grid"], Mapping) else request["grid"]
     if not isinstance(grids, list | tuple) or not grids or not all(isinstance(each, Mapping) for each in grids):
         raise ValueError('grid must name parameters and their values, such as {"C": [0.1, 1, 10]}, or list such')
@@ -349,20 +353,20 @@ def families_of(request: Request) -> tuple[Family, ...]:
     return tuple(Family(name, points) for name, points in families.items())
 
 
-def require_halving(halving: str | None, methods: Sequence[Any]) -> None:
+def require_halving(halving: str | None, methods: Sequence[Method]) -> None:
     """TypeError where it makes no sense."""
     certified = next((method for method in methods if method.certificate), None)
     if halving == "progressive" and certified is not None:
         raise TypeError(f"halving='progressive' has no effect with {certified.asked}: use halving='validation'")
 
 
-def best_of_all(tasks: list[Task], run_dir: Any, refit: bool) -> Sweep:
+def best_of_all(tasks: list[Task], run_dir: files.PathLike | None, refit: bool) -> Sweep:
     """Each method's points in a run of its own; the best of all is learned from all rows."""
     each = [task.go(None, False) for task in tasks]
     number = min(range(len(each)), key=lambda k: each[k].rank)
     best, task = each[number], tasks[number]
 
-    def named(task: Task, params: dict[str, Any]) -> dict[str, Any]:
+    def named(task: Task, params: Point) -> Point:
         return {"algo": task.settings[0].method.name.removesuffix("_mc"), **params}
 
     table = [row | {"params": named(t, row["params"])} for t, one in zip(tasks, each, strict=True) for row in one.table]
@@ -381,7 +385,7 @@ def best_of_all(tasks: list[Task], run_dir: Any, refit: bool) -> Sweep:
     )  # fmt: skip
 
 
-def points_of(grid: Mapping[str, Sequence[Any]], params: Mapping[str, Any]) -> list[dict[str, Any]]:
+def points_of(grid: Grid, params: Mapping[str, object]) -> list[Point]:
     """Every combination of the grid's values, checked as far as that can be done without the method."""
     if not grid:
         raise ValueError('grid must name parameters and their values, such as {"C": [0.1, 1, 10]}')
@@ -400,7 +404,7 @@ def points_of(grid: Mapping[str, Sequence[Any]], params: Mapping[str, Any]) -> l
     return points
 
 
-def require_folds(folds: int, validate: Any) -> None:
+def require_folds(folds: int, validate: object) -> None:
     """ValueError or TypeError for folds that are none, and rows to choose by that are lacking or not looked at."""
     if folds == 1:
         raise ValueError(f"folds must be 0 or at least 2, not {folds!r}")
@@ -410,7 +414,7 @@ def require_folds(folds: int, validate: Any) -> None:
         raise TypeError("validate has no effect with folds; to choose on validate, set folds=0")
 
 
-def name_of(point: dict[str, Any]) -> str:
+def name_of(point: Point) -> str:
     """Such as ``C=0.1, loss=hinge``."""
     return ", ".join(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
                      for name, value in point.items())  # fmt: skip
@@ -431,12 +435,12 @@ class Task:
     def __init__(
         self,
         source: Rows,
-        points: list[dict[str, Any]],
+        points: list[Point],
         settings: list[Setting],
-        class_weights: Any,
+        class_weights: np.ndarray | None,
         folds: int,
-        apart: Any,
-        options: dict[str, Any],
+        apart: Dataset | Arrays | None,
+        options: RunOptions,
         link: Link | None,
         peak: PeakMemory,
     ) -> None:
@@ -529,7 +533,7 @@ class Task:
     def _before(self, point: int) -> int | None:
         """The point whose C is the next below this one's, or the next but one, with everything else in common."""
 
-        def rest(setting: Setting) -> Any:
+        def rest(setting: Setting) -> tuple[str | None, dict[str, object]]:
             return setting.loss, {name: value for name, value in setting.settings.items() if name != "C"}
 
         mine = self.settings[point]
@@ -543,7 +547,7 @@ class Task:
 
     # The run over the grid, and what it comes to
 
-    def go(self, run_dir: Any, refit: bool = True) -> Sweep:
+    def go(self, run_dir: files.PathLike | None, refit: bool = True) -> Sweep:
         """Learn all points; with ``refit`` the best one from all rows."""
         self.problems, plan = self._settled(self.problems)
         self.plan = plan
@@ -588,7 +592,7 @@ class Task:
         return problems, plan
 
     @contextlib.contextmanager
-    def ended(self, plan: Plan) -> Iterator[tuple[Run, list[dict[str, Any]], Result]]:
+    def ended(self, plan: Plan) -> Iterator[tuple[Run, list[Record], Result]]:
         """The run of all problems, which has ended, its history, and how it went; with a warning where its limits cut
         it short. Weights and dual variables can be had while it is open."""
         with contextlib.ExitStack() as stack:
@@ -602,7 +606,7 @@ class Task:
             yield run, history, result
 
     def _directory(
-        self, path: Any, problems: list[Problem], plan: Plan, stack: contextlib.ExitStack
+        self, path: files.PathLike | None, problems: list[Problem], plan: Plan, stack: contextlib.ExitStack
     ) -> RunDirectory | None:
         if path is None:
             return None
@@ -622,7 +626,7 @@ class Task:
         c = self.settings[point].settings.get("C", 0.0)
         return (math.fsum(known) / len(known) if known else math.inf), c, point
 
-    def _row(self, run: Run, point: int, means: list[float | None]) -> dict[str, Any]:
+    def _row(self, run: Run, point: int, means: list[float | None]) -> dict[str, object]:
         known = [mean for mean in means if mean is not None]
         status = [run.status[n] for part in range(self.parts) for n in self.numbers(point, part)]
         gaps = [s.gap for s in status]
@@ -694,7 +698,7 @@ class Task:
                 for block in stream.blocks([np.array([chunk]) for chunk in range(first, last)])
             )
 
-    def _model(self, run: Run, plan: Plan, history: list[dict[str, Any]], point: int) -> Model:
+    def _model(self, run: Run, plan: Plan, history: list[Record], point: int) -> Model:
         """Of one point, where it was learned from all rows."""
         numbers = self.numbers(point, 0)
         part: Any = types.SimpleNamespace(
@@ -764,7 +768,9 @@ class Task:
     def _full(self, best: int) -> list[Problem]:
         return self._whole(self.settings[best])
 
-    def _refit(self, best: int, beginning: Checkpoint | None, bench: Bench | None, run_dir: Any) -> Model:
+    def _refit(
+        self, best: int, beginning: Checkpoint | None, bench: Bench | None, run_dir: files.PathLike | None
+    ) -> Model:
         options = self.options | {"give_up": None, "title": "the best, from all rows"}
         problems, plan = self._settled(self._full(best))
         path = None if run_dir is None else files.join(files.absolute(run_dir), "best")

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as replaced
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict, cast
 
 from bigclf.features.spec import refuse_shell_names
 from bigclf.maths.losses import REGRESSION
 from bigclf.methods import METHODS, Method, Setting, native, resolve
 from bigclf.request.options import OPTIONS, refuse_others, taken
 from bigclf.request.workers import is_cluster, patience_of
+
+if TYPE_CHECKING:
+    from bigclf.cluster.book import Patience
+    from bigclf.files import PathLike
+    from bigclf.model.model import Model
+    from bigclf.progress import Record, Watcher
+    from bigclf.training.run import Run
+
+Point: TypeAlias = dict[str, object]  # of a grid: parameters by name
 
 EVERY = {option.name: option.default for option in reversed(OPTIONS) if "fit" in option.verbs}
 OWN = {param.name for method in METHODS.values() for param in method.params} | {"loss", "algo"}
@@ -21,7 +30,35 @@ class Family(NamedTuple):
     """A method by name, and the points that it is learned at: each a table of its parameters."""
 
     algo: str
-    points: list[dict[str, Any]]
+    points: list[Point]
+
+
+class RunOptions(TypedDict, total=False):
+    """Options of a method's run that are read once the rows are there: each checked, its limits filled in.
+
+    title : what the screen calls it. give_up : as of ``Run``.
+    """
+
+    bias: str | None
+    callbacks: Sequence[Callable[[Record], None]]
+    checkpoint_every: float
+    chosen: str
+    dtype: str
+    early_stopping: int | None
+    epochs: int
+    give_up: Callable[[Run], list[int]] | None
+    init: Model | None
+    local_dir: str | None
+    max_seconds: float | None
+    memory: int
+    patience: Patience
+    progress: Watcher | bool | None
+    resume: bool
+    run_dir: PathLike | None
+    seed: int
+    title: str
+    tol: float | None
+    validate: object
 
 
 @dataclass(frozen=True)
@@ -55,11 +92,11 @@ class Request:
         return [[self._setting(family.algo, point, groups, mixing) for point in family.points]
                 for family in self.families]  # fmt: skip
 
-    def _setting(self, algo: str, point: dict[str, Any], groups: int, mixing: str | None) -> Setting:
+    def _setting(self, algo: str, point: Point, groups: int, mixing: str | None) -> Setting:
         if "loss" in point and self["loss"] is not None:
             raise TypeError("loss is both in the grid and set beside it")
         own = {name: value for name, value in point.items() if name != "loss"}
-        loss = point.get("loss", self["loss"])
+        loss = cast("str | None", point.get("loss", self["loss"]))
         return resolve(algo, loss, self["penalty"], self["bias"], {**self.params, **own}, mixing, groups)
 
     def at_first(self) -> list[list[Setting]]:
@@ -67,7 +104,7 @@ class Request:
         groups = self["groups"] or (2 if is_cluster(self["workers"]) else 1)
         return self.settings(groups, self.options.get("mixing"))
 
-    def check(self) -> list[dict[str, Any]]:
+    def check(self) -> list[RunOptions]:
         """The options of each method's run, its own limits filled in.
 
         Raises
@@ -103,7 +140,7 @@ def of_one_method(request: Request) -> Request:
     return request.having(families=(Family(native(request["algo"], request["multiclass"]), [{}]),))
 
 
-def _of_run(request: Request, setting: Setting) -> dict[str, object]:
+def _of_run(request: Request, setting: Setting) -> RunOptions:
     """Options of a run of one method, checked against it and each other; limits filled in with the method's own."""
     method, options = setting.method, dict(request.options)
     options["chosen"] = request.chosen
@@ -124,7 +161,7 @@ def _of_run(request: Request, setting: Setting) -> dict[str, object]:
     options["tol"] = (method.tol if tol is None else tol) if method.certificate else None
     if tol is None and epochs == 1 and (method.by_duals or not method.certificate):
         options["tol"] = None  # one look at each row: nothing of it is left to certify
-    return options
+    return cast("RunOptions", options)
 
 
 def require_early_stopping(patience: int | None, validate: object, method: Method) -> None:

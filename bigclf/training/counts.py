@@ -93,8 +93,9 @@ class BestEpoch:
     def __init__(self, patience: int | None) -> None:
         self.patience, self.score, self.since, self.epoch = patience, -np.inf, 0, 0
 
-    def is_better(self, epoch: int, figures: Mapping[str, float]) -> bool:
+    def is_better(self, epoch: int, figures: Mapping[str, float] | None) -> bool:
         """Whether an epoch did better on the validation rows than all before."""
+        assert figures is not None  # a run that stops early has rows to validate on
         score = figures["accuracy"] if "accuracy" in figures else -figures["mean_squared_error"]
         if score > self.score:
             self.score, self.since, self.epoch = score, 0, epoch

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bigclf.errors import ClusterError, Interrupted
+from bigclf.progress import Record
 from bigclf.training.blend import Blend
 from bigclf.training.certifying import certify_all, certify_last, certify_starts
 from bigclf.training.counts import BestEpoch, Clock, Counts
@@ -64,7 +65,7 @@ class Run:
         max_seconds: float | None,
         directory: RunDirectory | None,
         checkpoint_every: float,
-        watch: Callable[[dict[str, Any]], None],
+        watch: Callable[[Record], None],
         advance: Callable[[int, int], None],
         stopping: Callable[[], str | None],
         early_stopping: int | None = None,

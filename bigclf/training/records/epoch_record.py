@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from bigclf.progress import Record
 from bigclf.training.problems import progress_of
 from bigclf.training.visit import Figures
 
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from bigclf.training.run import Run
 
 
-def epoch_record(run: Run) -> dict[str, Any]:
+def epoch_record(run: Run) -> Record:
     """A line of ``history.jsonl``: the epoch that has ended."""
     figures = list(run.figures.values())
     tallies = [f.tally for f in figures]
@@ -42,7 +43,7 @@ def epoch_record(run: Run) -> dict[str, Any]:
         record["events"] = events
     if run.counts.rebuilt:
         record["records_rebuilt"] = run.counts.rebuilt
-    return record
+    return cast("Record", record)
 
 
 def _certified_record(run: Run) -> dict[str, float]:
@@ -69,7 +70,7 @@ def _elsewhere(run: Run) -> dict[str, int]:
     return {"groups": len(run.refs), "workers": run.engine.workers, "mixes": run.mixes, "bytes_moved": moved}
 
 
-def _mixing_record(run: Run, figures: list[Figures]) -> dict[str, Any]:
+def _mixing_record(run: Run, figures: list[Figures]) -> dict[str, object]:
     """What only a run of several groups has to tell."""
     shares = sum(f.share for f in figures)
     record: dict[str, Any] = {

@@ -37,6 +37,7 @@ from bigclf.files.json_fields import (
     whole,
 )
 from bigclf.model.model import load, plain, read_tensors
+from bigclf.progress import Record
 from bigclf.texts import masked_in
 from bigclf.training.records.lease import Lease, holding, require_free
 from bigclf.training.records.run_record import check_epoch, check_run, lines_of
@@ -177,7 +178,7 @@ class RunDirectory:
         self._last_record = moment
         self._written, self._waiting = (record, None) if done else (self._written, record)
 
-    def history(self, up_to: int | None = None) -> list[dict[str, Any]]:
+    def history(self, up_to: int | None = None) -> list[Record]:
         """The records, of epochs ``up_to`` (the file is cut there); a line with a wrong field is left out, with a
         warning: no answer depends on it."""
         self._try("history", lambda: files.flush_lines(self.file("history.jsonl"), forget=True))
