@@ -16,7 +16,7 @@ import collections
 import contextlib
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -45,7 +45,7 @@ def tidy(out: files.PathLike) -> None:
     files.unlock(held)
 
 
-def made_before(out: files.PathLike, identity: Mapping[str, Any], found: Any) -> dict[str, object] | None:
+def made_before(out: files.PathLike, identity: Mapping[str, object], found: object) -> dict[str, object] | None:
     """What a conversion of the same sources and options noted of its shards, if these are there (``found`` : what is,
     as it names them) and it was killed since, whatever stood there before it; its place goes then."""
     path = _place_of(out)
@@ -71,7 +71,7 @@ def _plain(identity: object) -> Any:
     return json.loads(json.dumps({**identity, "package": sources_digest()} if isinstance(identity, dict) else identity))
 
 
-def _asked(identity: Mapping[str, Any]) -> dict[str, Any]:
+def _asked(identity: Mapping[str, object]) -> dict[str, object]:
     """Without the shards that were there before."""
     return {name: value for name, value in identity.items() if name != "append"}
 
@@ -98,6 +98,12 @@ def _key(task: Task) -> tuple[int, int, int]:
     return task.source.number, task.first, task.last
 
 
+class Noted(Protocol):
+    """What came of a task, as it is written down."""
+
+    def as_written(self) -> object: ...
+
+
 class Workplace:
     """Where a conversion works.
 
@@ -119,7 +125,7 @@ class Workplace:
     RunError : another process is at work there.
     """
 
-    def __init__(self, out: files.PathLike, identity: Mapping[str, Any], kinds: tuple[type, ...] = SPARSE) -> None:
+    def __init__(self, out: files.PathLike, identity: Mapping[str, object], kinds: tuple[type, ...] = SPARSE) -> None:
         self.path = _place_of(out)
         self._kinds = {kind.__name__: kind for kind in kinds}
         files.make_directory(self.path)
@@ -129,7 +135,7 @@ class Workplace:
                            "for it, or name another output")  # fmt: skip
         self._identity = _plain(dict(identity))
         self._facts: dict[str, Any] = {"pieces": {}}
-        self._done: dict[tuple[int, int, int], dict[str, Any]] = {}
+        self._done: dict[tuple[int, int, int], object] = {}
         self._whole: set[tuple[int, int, int]] = set()  # of these, those whose runs are known to be as they were
         self._ended: set[int] = set()  # sources of which every task is done
         self.written = False  # every shard is there
@@ -225,7 +231,7 @@ class Workplace:
 
     # What is done now
 
-    def note(self, task: Task, done: Any) -> None:
+    def note(self, task: Task, done: Noted) -> None:
         """Write down that a task is done."""
         key = _key(task)
         if key in self._whole:
@@ -272,7 +278,7 @@ class Workplace:
 
     # As JSON
 
-    def _encode(self, value: object) -> Any:
+    def _encode(self, value: object) -> object:
         if isinstance(value, np.generic):
             return self._encode(value.item())
         for name, kind in self._kinds.items():

@@ -18,7 +18,7 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from bigclf import files
 from bigclf.errors import SchemaError
@@ -26,6 +26,7 @@ from bigclf.files.formats import COLUMNS, DEFAULT
 from bigclf.files.json_fields import number, whole
 from bigclf.units import near
 
+_Term = TypeVar("_Term")
 VERSION = 1
 KIND = "columns"
 SHOWN = 80  # characters of what is no spec, which may be somebody's data
@@ -213,7 +214,7 @@ def _plain(part: Any) -> dict[str, Any]:
 
 
 @functools.cache
-def _fields(kind: Any) -> dict[str, Any]:
+def _fields(kind: Any) -> dict[str, object]:
     """The names of a dataclass's fields, and what they are where nothing is said."""
     return {field.name: field.default for field in dataclasses.fields(kind)}
 
@@ -224,7 +225,7 @@ def _word(kind: object) -> str:
     return next(word for word, class_ in KINDS.items() if class_ is kind)
 
 
-def _entry(term: Any) -> dict[str, Any]:
+def _entry(term: Any) -> dict[str, object]:
     told = _plain(term)
     if isinstance(term, Categorical):
         columns = told.pop("columns")
@@ -348,11 +349,11 @@ def _yaml(text: str) -> object:
         raise SchemaError(f"not readable as YAML: {reason}", line=None if mark is None else mark.line + 1) from None
 
 
-def _listed(value: Any) -> list[Any]:
+def _listed(value: object) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def _label(told: Any) -> Label:
+def _label(told: object) -> Label:
     told = {"column": told} if not isinstance(told, Mapping) else dict(told)
     if "column" not in told:
         raise _Refused("label needs the name of its column: {column: NAME}", "label")
@@ -423,7 +424,7 @@ def _ngrams(told: Any, place: str, *keys: str | int) -> tuple[int, int]:
     return pair[0], pair[1]
 
 
-def _made(kind: type, told: Mapping[str, Any], place: str, *keys: str | int) -> Any:
+def _made(kind: type, told: Mapping[str, object], place: str, *keys: str | int) -> Any:
     options = {name: value for name, value in told.items() if name not in ("column", "columns")}
     try:
         known = _can_stand(kind, tuple(options), *options.values())
@@ -499,8 +500,8 @@ def _check(spec: Spec) -> None:
         raise _Refused("the label cannot be a feature too", "label", column=spec.label.column)
 
 
-def _counts(terms: Iterable[object]) -> dict[Any, int]:
-    found: dict[Any, int] = {}
+def _counts(terms: Iterable[_Term]) -> dict[_Term, int]:
+    found: dict[_Term, int] = {}
     for term in terms:
         found[term] = found.get(term, 0) + 1
     return found

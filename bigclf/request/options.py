@@ -13,7 +13,7 @@ import numbers
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from bigclf.units import parse_bytes
 
@@ -31,7 +31,7 @@ class Anything(NamedTuple):
 
     metavar: str | None = None
 
-    def check(self, name: str, value: object) -> Any:
+    def check(self, name: str, value: object) -> object:
         return value
 
 
@@ -44,7 +44,7 @@ class Words(NamedTuple):
     texts: bool = False
     many: bool = False
 
-    def check(self, name: str, value: object) -> Any:
+    def check(self, name: str, value: object) -> object:
         return value
 
 
@@ -56,8 +56,8 @@ class Number(NamedTuple):
     below: float | None = None
     metavar: str | None = None
 
-    def check(self, name: str, value: Any) -> float:
-        require_number(name, value)
+    def check(self, name: str, given: object) -> float:
+        value = require_number(name, given)
         low = self.least is None or (value > self.least if self.above else value >= self.least)
         if not low or not (self.below is None or value < self.below):
             raise ValueError(f"{name} must be {self.range()}, not {value!r}")
@@ -74,8 +74,8 @@ class Whole(NamedTuple):
     least: int = 1
     metavar: str | None = None
 
-    def check(self, name: str, value: Any) -> int:
-        require_number(name, value)
+    def check(self, name: str, given: object) -> int:
+        value = require_number(name, given)
         if value != value or abs(value) == float("inf") or int(value) != value or value < self.least:
             raise ValueError(f"{name} must be a whole number of at least {self.least}, not {value!r}")
         return int(value)
@@ -119,7 +119,7 @@ class Speed(NamedTuple):
 class Calls(NamedTuple):
     """Functions that take a record."""
 
-    def check(self, name: str, value: object) -> Any:
+    def check(self, name: str, value: object) -> object:
         if not isinstance(value, list | tuple) or not all(map(callable, value)):
             raise TypeError(f"{name} must be a list of functions that take a record")
         return value
@@ -128,10 +128,11 @@ class Calls(NamedTuple):
 Value = Anything | Words | Number | Whole | Choice | Yes | Size | Speed | Calls
 
 
-def require_number(name: str, value: object) -> None:
-    """ValueError for what is none."""
+def require_number(name: str, value: object) -> float:
+    """The value; ValueError for what is no number."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise ValueError(f"{name} must be a number, not {value!r}")
+    return cast("float", value)
 
 
 # An option
@@ -165,7 +166,7 @@ class Option(NamedTuple):
     within: str = ""
     bits: bool = True
 
-    def check(self, value: object) -> Any:
+    def check(self, value: object) -> object:
         """The value as it is used.
 
         Raises
@@ -562,7 +563,7 @@ def in_section(section: str) -> tuple[str, ...]:
     return tuple(name for name, option in declared("fit").items() if option.flag and option.section == section)
 
 
-def taken(verb: str, given: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, Any]]:
+def taken(verb: str, given: Mapping[str, object]) -> tuple[dict[str, object], dict[str, object]]:
     """Every option of the verb by name, each checked by itself, defaults for those that were not said; and what was
     said besides, which is the methods' own.
 
@@ -585,7 +586,7 @@ class Parts(abc.ABC):
     """What says more of an argument than its name alone: ``Workers`` and ``RunDir``."""
 
     @abc.abstractmethod
-    def first(self) -> Any:
+    def first(self) -> object:
         """What may stand alone."""
 
 

@@ -26,7 +26,7 @@ class Workers(Parts):
     patience: Mapping[str, float] | None = None
     local_dir: Any = None
 
-    def first(self) -> Any:
+    def first(self) -> object:
         """What may stand alone."""
         return self.where
 
@@ -45,6 +45,6 @@ class RunDir(Parts):
     path: Any
     checkpoint_every: float = 60.0
 
-    def first(self) -> Any:
+    def first(self) -> object:
         """What may stand alone."""
         return self.path

@@ -126,7 +126,7 @@ def asked(verb: str, data: object, y: object, given: Mapping[str, object]) -> Re
     options, params = taken(verb, given)
     refuse_others(params, OWN, verb)
     options = EVERY | options
-    options["patience"] = patience_of(options["patience"], options["workers"])
+    options["patience"] = patience_of(cast("Mapping[str, float] | None", options["patience"]), options["workers"])
     if options["C"] is not None and verb != "path":
         params["C"] = options["C"]
     options["bias"] = None if options["bias"] == "none" else options["bias"]

@@ -10,11 +10,12 @@ import dataclasses
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, TypedDict, Unpack
 
 import numpy as np
 
 from bigclf.compiled.jit import random_state, shuffle
+from bigclf.data.chunk_table import Chunks
 from bigclf.data.shards import PART_BYTES
 from bigclf.errors import MemoryBudgetError
 from bigclf.maths.losses import BOXED
@@ -189,7 +190,28 @@ class Plan:
         return shared | {"opportunistic": False}  # which older runs could be, and say
 
 
-def settle(source: Rows, problems: list[Problem], *, memory: int, **shape: Any) -> tuple[list[Problem], Plan]:
+class Shape(TypedDict):
+    """What a plan is made for, beside rows, problems and memory: as ``_made`` says."""
+
+    dtype: str
+    seed: int
+    groups: int
+    threads: int
+    in_memory: bool
+    reads: int
+    keeps_best: NotRequired[bool]
+    before: NotRequired[Mapping[str, Any] | None]
+
+
+class StoredShape(Shape):
+    """... and what ``make_plan`` takes besides."""
+
+    stored: NotRequired[bool]
+
+
+def settle(
+    source: Rows, problems: list[Problem], *, memory: int, **shape: Unpack[StoredShape]
+) -> tuple[list[Problem], Plan]:
     """The plan, and the problems as it has them: where weights of every feature and class do not fit in memory, of
     states that hold touched places only, as many in each.
 
@@ -236,7 +258,7 @@ def _not_touched(setting: Setting) -> str:
     return ""
 
 
-def _places(source: Rows, problems: list[Problem], memory: int, shape: dict[str, Any]) -> int:
+def _places(source: Rows, problems: list[Problem], memory: int, shape: StoredShape) -> int:
     """Slots of each problem that ``memory`` has room for beside everything else, and no more than there can be use
     for."""
     edges = group_edges(source.chunks.nnz, shape["groups"])
@@ -258,7 +280,9 @@ def model_copies(problems: list[Problem]) -> int:
     return MODEL_COPIES if problems[0].fold is None else 0
 
 
-def make_plan(source: Rows, problems: list[Problem], *, memory: int, stored: bool = False, **shape: Any) -> Plan:
+def make_plan(
+    source: Rows, problems: list[Problem], *, memory: int, stored: bool = False, **shape: Unpack[Shape]
+) -> Plan:
     """Decide how the run goes; arguments and errors as of ``_made``.
 
     stored : whether a raw store that was kept has every chunk already: then nothing is decoded. The bytes for it are
@@ -902,7 +926,7 @@ def decoding_bytes(source: Rows, whole: bool = False) -> int:
     return int(DECODE_BYTES + needed)
 
 
-def _shares_row_groups(chunks: Any) -> bool:
+def _shares_row_groups(chunks: Chunks) -> bool:
     """Whether a row group was cut into several chunks."""
     places = {*zip(chunks.file.tolist(), chunks.row_group.tolist(), strict=True)}
     return len(places) < int(chunks.file.size)
@@ -952,7 +976,7 @@ def group_edges(nnz: np.ndarray, groups: int) -> list[tuple[int, int]]:
     return list(zip(marks[:-1], marks[1:], strict=True))
 
 
-def units_of(plan: Plan, chunks: Any, bytes_of_chunk: np.ndarray, group: int, epoch: int) -> list[np.ndarray]:
+def units_of(plan: Plan, chunks: Chunks, bytes_of_chunk: np.ndarray, group: int, epoch: int) -> list[np.ndarray]:
     """The blocks of a group's epoch, each an array of chunk numbers: a function of the plan and its arguments only."""
     first, last = plan.groups[group]
     order = np.arange(first, last)
@@ -973,7 +997,7 @@ def units_of(plan: Plan, chunks: Any, bytes_of_chunk: np.ndarray, group: int, ep
     return [units[turn] for turn in turns]
 
 
-def _drawn(plan: Plan, chunks: Any, first: int, last: int, group: int, epoch: int) -> np.ndarray:
+def _drawn(plan: Plan, chunks: Chunks, first: int, last: int, group: int, epoch: int) -> np.ndarray:
     """A random order of the chunks; those that share a row group stay together, so that it is decoded once."""
     state = random_state(plan.seed, 1, epoch, group)
     order = np.arange(first, last)

@@ -480,7 +480,7 @@ class _Columns(Converter):
 
 def located(path: str, bad: Bad, lines_before: int = 0) -> DataError:
     """The error that a bad row is."""
-    place = dict(bad.place)
+    place: dict[str, Any] = {**bad.place}
     if "line" in place:
         place["line"] += lines_before
     member = place.pop("member", None)

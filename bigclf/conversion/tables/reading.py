@@ -22,7 +22,7 @@ import tarfile
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeAlias, TypedDict, TypeGuard, overload
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from bigclf.files.json_fields import text as some_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 QUOTED_PART = 4  # what a quote may enclose, as a part of the longest line: read slowly it takes ten times its bytes
 SLOW_BYTES = 16_384  # text this short is read line by line when the fast reader refuses it
@@ -56,7 +57,7 @@ WITH_END = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # in the name of a directory
 MODEL = ".bigclf"  # behind the names of models
 LOOKED_AT = 5  # directories of a class each
-MEMBER = "member"  # of a directory or an archive, that a document is
+MEMBER: Final = "member"  # of a directory or an archive, that a document is
 LINES = {"csv", "tsv"}  # a row a line, in fields
 DECIMALS = {*LINES, "parquet"}  # whose numbers may be text
 NUL = "a NUL byte, which no text has; is the file binary, or in UTF-16?"
@@ -92,7 +93,7 @@ class Reading:
     label_from: str = "directory"
     between: tuple[str, str] | None = None
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """What differs from the defaults, and the format."""
         told = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         default = reading({"format": self.format})
@@ -161,11 +162,20 @@ def _check_encoding(name: str) -> None:
         raise SchemaError(f"in encoding {name!r} lines cannot be found; write the file as UTF-8")
 
 
+class At(TypedDict, total=False):
+    """Where a row stands, as ``DataError`` takes it."""
+
+    line: int
+    row_group: int
+    row: int
+    member: str  # of an archive
+
+
 class Bad(NamedTuple):
     """A row that cannot be used: its place as ``DataError`` takes it (a line counts from 1 in its task), the reason,
     and what stands there."""
 
-    place: dict[str, Any]
+    place: At
     reason: str
     text: bytes
 
@@ -218,7 +228,7 @@ class Batch(NamedTuple):
     columns: dict[str, Any]
     n_rows: int
     bad: Sequence[Bad]
-    where: Callable[[int], tuple[dict[str, Any], bytes]]
+    where: Callable[[int], tuple[At, bytes]]
     n_bytes: int
     n_lines: int = 0
 
@@ -467,14 +477,14 @@ def look_at(place: Place, number: int, how: Reading) -> Source:
     return source._replace(compressed=source.compressed or whole)
 
 
-def state_of(path: str) -> list[Any]:
+def state_of(path: str) -> list[object]:
     """What tells whether a file, or any below a directory, has changed."""
     if not files.is_directory(path):
         return [*files.status(path)]
     return [(name, *files.status(inner)) for name, inner in files.walk(path)]
 
 
-def opened(path: str) -> Any:
+def opened(path: str) -> BinaryIO:
     """The bytes of a file, decompressed."""
     file = files.open_binary(path)
     start = file.read(6)
@@ -852,10 +862,10 @@ def _text_batch(job: TableJob, task: Task, text: bytes, n_lines: int, first: boo
     placed = functools.cache(table.placed)
     ends = functools.cache(lambda: np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n")))
 
-    def at(offset: int) -> tuple[dict[str, Any], bytes]:
+    def at(offset: int) -> tuple[At, bytes]:
         return {"line": n_lines + 1 + int(np.searchsorted(ends(), offset))}, table.line_from(offset)
 
-    def where(row: int) -> tuple[dict[str, Any], bytes]:
+    def where(row: int) -> tuple[At, bytes]:
         return at(placed().offset(row))
 
     def located_bad(offset: int, reason: str) -> Bad:
@@ -1269,7 +1279,7 @@ class _Places(dict[str, int]):
 KINDS = _Kinds({type(None): 0, float: FLOAT, int: WHOLE, bool: BOOL})
 
 
-def _json_columns(rows: list[dict[str, Any]], names: list[str]) -> dict[str, pa.Array]:
+def _json_columns(rows: list[dict[str, object]], names: list[str]) -> dict[str, pa.Array]:
     """The columns of these names: float where what is there are numbers and not all of them whole, bool where all is
     true or false, else text. A call of Arrow for each of 20,000 takes seconds: here those of a type share it."""
     at = _Places({name: k for k, name in enumerate(names)})
@@ -1375,7 +1385,7 @@ def _documents_batch(documents: list[tuple[str, str, bytes]], job: TableJob, tas
     if MEMBER in job.kept_of(task.source):
         columns[MEMBER] = _text_array([member for member, *_ in good])
 
-    def where(row: int) -> tuple[dict[str, Any], bytes]:
+    def where(row: int) -> tuple[At, bytes]:
         return {MEMBER: good[row][0]}, good[row][2][:200].encode()
 
     return Batch(columns, len(good), bad, where, sum(len(data) for *_, data in documents))
@@ -1403,10 +1413,10 @@ def _parquet_batches(job: TableJob, task: Task) -> Iterator[tuple[int, Batch]]:
                     first += batch.num_rows
 
 
-def _parquet_batch(batch: Any, group: int, first: int, meta: Any) -> Batch:
+def _parquet_batch(batch: pa.RecordBatch, group: int, first: int, meta: pq.RowGroupMetaData) -> Batch:
     columns = {name: batch.column(k) for k, name in enumerate(batch.schema.names)}
 
-    def where(row: int) -> tuple[dict[str, Any], bytes]:
+    def where(row: int) -> tuple[At, bytes]:
         told = json.dumps({name: str(column[row].as_py()) for name, column in columns.items()})
         return {"row_group": group, "row": first + row}, told.encode()
 

@@ -163,7 +163,7 @@ def of_table(
     if not n_rows:
         raise DataError("there are no rows")
 
-    def where(row: int) -> tuple[dict[str, Any], bytes]:
+    def where(row: int) -> tuple[reading.At, bytes]:
         return {"row": row}, b""
 
     batch = Batch({name: _whole(column) for name, column in columns.items()}, n_rows, (), where, 0)
