@@ -118,7 +118,7 @@ class Rates(NamedTuple):
 
 
 @documented("plan")
-def forecast(data: object, **given: Any) -> dict[str, Any]:
+def forecast(data: object, **given: object) -> dict[str, Any]:
     """Predict what ``fit`` with these arguments takes.
 
     Parameters
@@ -205,7 +205,7 @@ def _forecast(request: Request, known: Rates | None = None) -> dict[str, Any]:
 # What follows from the plan
 
 
-def _memory(intent: Intent, base: int, workers: int) -> dict[str, Any]:
+def _memory(intent: Intent, base: int, workers: int) -> dict[str, object]:
     """Of a process that makes visits; one of several holds the rows, row state and working sets of its own groups
     alone. What is planned for and seldom taken is not in what is likely."""
     source, problems, plan, *_ = intent

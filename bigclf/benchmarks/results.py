@@ -53,7 +53,7 @@ def told(measurement: Measurement) -> dict[str, object]:
     return {name: value for name, value in measurement._asdict().items() if value is not None}
 
 
-def line(outcome: Outcome, entry: Entry) -> dict[str, Any]:
+def line(outcome: Outcome, entry: Entry) -> dict[str, object]:
     """One program in one job: medians over the rounds, ratio = seconds of bigclf over its own."""
     known = {
         "job": outcome.job.name, "target": outcome.job.target, "who": entry.who, "version": entry.version,
@@ -63,7 +63,7 @@ def line(outcome: Outcome, entry: Entry) -> dict[str, Any]:
     return {name: known[name] for name in COLUMNS}
 
 
-def lines(outcomes: list[Outcome]) -> list[dict[str, Any]]:
+def lines(outcomes: list[Outcome]) -> list[dict[str, object]]:
     return [line(outcome, entry) for outcome in outcomes for entry in outcome.entries]
 
 

@@ -66,7 +66,7 @@ def command(ctx: click.Context, data: tuple[str, ...], out: str, as_json: bool, 
         ctx.exit(terminal.LIMITS)
 
 
-def finished(out: str, told: dict[str, object]) -> Any:
+def finished(out: str, told: dict[str, Any]) -> Path:
     """The ``Path`` whose results are in ``out``; ``told``: what path.json says.
 
     Raises
@@ -104,7 +104,7 @@ def paths_of(found: Path, out: str) -> list[str]:
     return [files.join(out, name) for name in (*FILES, *models)]
 
 
-def write(found: Path, out: str, asked: dict[str, Any]) -> list[str]:
+def write(found: Path, out: str, asked: dict[str, object]) -> list[str]:
     """The results as files, path.json last: with it they are whole. Their paths."""
     from bigclf import files
 

@@ -14,6 +14,8 @@ from bigclf.cli.shared.texts import MEASURES, print_table
 from bigclf.units import format_seconds, plural
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from bigclf.api.sweep import Sweep
 
 
@@ -107,7 +109,7 @@ def _meant_as_number(value: object) -> bool:
     return isinstance(value, str) and value[:1] in tuple("0123456789+-.")
 
 
-def finished(out: str, told: dict[str, Any]) -> Any:
+def finished(out: str, told: dict[str, Any]) -> Sweep:
     """The ``Sweep`` whose results are in ``out``; ``told``: what results.json says, with what was ``asked``.
 
     Raises
@@ -193,7 +195,7 @@ def draw(found: Sweep, path: str) -> bool:
     return True
 
 
-def _draw_lines(axes: Any, found: Sweep, axis: str) -> None:
+def _draw_lines(axes: Axes, found: Sweep, axis: str) -> None:
     lines: dict[str, list[tuple[float, float, float]]] = {}
     for row in found.table:
         if row["mean"] is not None:
@@ -211,7 +213,7 @@ def _draw_lines(axes: Any, found: Sweep, axis: str) -> None:
         axes.legend()
 
 
-def _draw_points(axes: Any, found: Sweep) -> None:
+def _draw_points(axes: Axes, found: Sweep) -> None:
     from bigclf.api.sweep import name_of
 
     rows = [row for row in found.table if row["mean"] is not None]

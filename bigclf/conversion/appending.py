@@ -132,7 +132,7 @@ def adopt(directory: str, out: files.PathLike, before: Dataset, note: Callable[[
         note(known_by(whole, told))
 
 
-def known_by(dataset: Dataset, conversion: Mapping[str, object]) -> list[Any]:
+def known_by(dataset: Dataset, conversion: Mapping[str, object]) -> list[object]:
     """By what a dataset is known again, bad rows and sources too."""
     return [*identity(dataset), dict(conversion)]
 

@@ -266,7 +266,7 @@ def csr_arrays(X: object) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     return matrix.indptr.astype(np.int64), indices, values, int(matrix.shape[1])
 
 
-def _csr_of(dense: np.ndarray) -> Any:
+def _csr_of(dense: np.ndarray) -> scipy.sparse.csr_matrix:
     """A numpy matrix by rows, without its zeros: scipy would take eight times as long, and 16 bytes an entry."""
     import scipy.sparse
 

@@ -519,7 +519,7 @@ def collisions_text(share: float, names: int, hash_bits: int) -> str:
             f"one: {matters}; --hash-bits {bits} (hash_bits: {bits} in a spec) separates most of them")  # fmt: skip
 
 
-def names_of(spec: Spec, learned: Learned, indices: Any) -> list[str]:
+def names_of(spec: Spec, learned: Learned, indices: np.ndarray | Sequence[int]) -> list[str]:
     """What each feature is, as people read it; a hashed one whose name was not kept is "hash N"."""
     return [_name(spec, learned, int(index)) for index in indices]
 

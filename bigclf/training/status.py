@@ -122,7 +122,7 @@ class Status:
         apart = math.sqrt(max(0.0, square - 2.0 * lengths.across + own) + ROUNDING * (square + own))
         self.pair = Pair(dual, square, apart)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """What a checkpoint says of it beside its arrays."""
         facts = {name: getattr(self, name) for name in (*_FACTS, *_LATER)}
         for name in (*_FLOATS, *_LATER_FLOATS):  # JSON has no infinity; hexadecimal keeps every bit

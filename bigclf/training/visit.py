@@ -14,6 +14,7 @@ import numpy as np
 from bigclf.compiled import large_pages
 from bigclf.compiled.jit import inner
 from bigclf.errors import ModelFormatError
+from bigclf.maths.block import Counts
 from bigclf.maths.mixing import settled
 from bigclf.stream.row_files import Between, FiledArray
 
@@ -169,7 +170,7 @@ class Tally:
         self.rows = self.mistakes = self.updates = 0
         self.loss = self.gap = 0.0
 
-    def add(self, counts: Any) -> None:
+    def add(self, counts: Counts | Tally) -> None:
         """Counts of a kernel, or another tally."""
         self.rows += counts.rows
         self.mistakes += counts.mistakes

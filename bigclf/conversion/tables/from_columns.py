@@ -13,7 +13,7 @@ import functools
 import heapq
 import json
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -34,7 +34,11 @@ from bigclf.features.encode import COLLIDING, collisions_text
 from bigclf.features.extract import UNLABELLED, Extracted, extract
 from bigclf.features.spec import Categorical, Label, Spec, Text, parse
 from bigclf.features.tally import Tallies, Tally, write_tallies
+from bigclf.progress import Watcher
 from bigclf.units import parse_bytes
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 EXAMPLES = 10  # of bad rows, in a report
 HELD_OUT_KEY = 0x5EED  # not that of any shuffle
@@ -198,7 +202,7 @@ def usable(
         columns = _rows(batch.columns, rows)
 
 
-def _rows(columns: Mapping[str, Any], rows: np.ndarray) -> dict[str, Any]:
+def _rows(columns: Mapping[str, pa.Array], rows: np.ndarray) -> dict[str, pa.Array]:
     import pyarrow as pa
 
     return {name: column.take(pa.array(rows)) for name, column in columns.items()}
@@ -278,7 +282,7 @@ def label_type(reader: TableJob, sources: list[Source], spec: Spec) -> tuple[str
     return kind_of_labels(batch.columns[spec.label.column], spec)
 
 
-def kind_of_labels(column: Any, spec: Spec) -> tuple[str, list[str]]:
+def kind_of_labels(column: pa.Array, spec: Spec) -> tuple[str, list[str]]:
     """What the labels in a column are: "number", "bool" or "text"; and what is to be said where that is a guess."""
     import pyarrow as pa
 
@@ -303,7 +307,7 @@ def kind_of_labels(column: Any, spec: Spec) -> tuple[str, list[str]]:
 
 
 def convert_columns(
-    data: Any,
+    data: files.Paths,
     out: files.PathLike,
     spec: Spec,
     *,
@@ -317,7 +321,7 @@ def convert_columns(
     max_bad_fraction: float,
     overwrite: bool,
     shard_nnz: int,
-    progress: Any,
+    progress: Watcher | None,
     part: HeldOut | None = None,
     append: bool = False,
 ) -> Dataset:
@@ -418,7 +422,7 @@ def collision_warnings(report: Mapping[str, Any]) -> list[str]:
 class _Columns(Converter):
     """The two passes over raw columns."""
 
-    def __init__(self, directory: str, workers: int, total: int, progress: Any, work: Workplace) -> None:
+    def __init__(self, directory: str, workers: int, total: int, progress: Watcher | None, work: Workplace) -> None:
         super().__init__(directory, workers, total, progress, work)
         self.tally: Any = None
 
@@ -462,7 +466,7 @@ class _Columns(Converter):
         plan = plan_of(self, bounds, codes, classes, learned.n_features, features, chunk_nnz)
         return plan._replace(binary=learned.binary, ranks=ranks, raw=True)
 
-    def _classes(self, label: Label | None) -> tuple[Any, Any, Any]:
+    def _classes(self, label: Label | None) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]:
         """codes, classes and ranks of the plan."""
         if self.totals.real:
             return None, None, None
