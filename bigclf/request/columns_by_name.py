@@ -184,7 +184,7 @@ def _by_look(request: Request) -> Request:
 def _is_unread_table(data: files.Paths, place: Place) -> bool:
     """Whether it is Parquet of raw columns that its names do not explain: cut by the values of columns, with other
     columns than numbers, or without one that is called as a label is."""
-    if files.is_directory(place.path) or not are_raw(data) or has_vectors(place.path):
+    if files.is_directory(place.path) or not are_raw(data, place) or has_vectors(place.path):
         return False
     if is_partitioned(data):
         return True

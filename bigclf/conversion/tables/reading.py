@@ -493,10 +493,10 @@ def opened(path: str) -> BinaryIO:
     return io.BufferedReader(opener(file, "rb"), 2**20) if opener else file
 
 
-def are_raw(data: object) -> TypeGuard[files.Paths]:
+def are_raw(data: object, first: Place | None = None) -> TypeGuard[files.Paths]:
     """Whether the files that ``data`` names hold raw columns: they are no Parquet, or Parquet without lists of
-    features."""
-    place = places(data)[0]
+    features. ``first`` : the first of them, where it is known."""
+    place = first or places(data)[0]
     if files.is_directory(place.path):
         return True
     with files.open_binary(place.path) as file:
