@@ -63,6 +63,7 @@ EPOCHS, SECONDS = 10, 1.5  # most of a trial: epochs of an online method, second
 ROUNDS, MOST_GROUPS = 20, 64  # most of one on a cluster: epochs and groups
 DISK_BYTES = 64_000_000  # read from disk to see how fast it is
 BUNDLES = 4  # as the engine of a cluster has it
+SPREAD_BYTES = 16_000_000  # as its tree has it
 VISIT_SECONDS = 0.02  # of a task's way to a worker and back
 CHECKPOINTS = 2
 DECODING_TAKEN = 0.5  # of one thread's room for it, which is for the worst case, whatever the threads: what runs took
@@ -262,10 +263,14 @@ def _network(intent: Intent, workers: int, rates: Rates, run_dir: bool) -> dict[
     length = source.n_features + 1
     row = setting.state_bytes(length + 1, plan.dtype) - setting.state_bytes(length, plan.dtype)
     rest = setting.state_bytes(source.n_features, plan.dtype) - row * length
-    up = units * FIGURES + units * _travels(_features(source.nnz / units, source, rates), length, row, rest)
+    pieces, came = _moved(n_groups, units, workers, len(problems) * (row * length + rest)), 0.0
+    if pieces < units:  # workers join what groups came to, and the driver gets what that makes
+        came = _travels(_features(source.nnz, source, rates), length, row, rest)
+    up = units * FIGURES + pieces * _travels(_features(source.nnz / pieces, source, rates), length, row, rest) + came
     down = min(workers, units) * _travels(_features(source.nnz, source, rates), length, row, rest)
     if tol is not None and setting.method.by_duals:  # a certificate is summed up beside the learning
-        up += units * _travels(_features(source.nnz / units, source, rates), length, 8, 0)
+        up += pieces * _travels(_features(source.nnz / pieces, source, rates), length, 8, 0)
+        up += _travels(_features(source.nnz, source, rates), length, 8, 0) * (pieces < units)
     if keeps and (intent.dealt or not run_dir):
         members = min(plan.grown[0] if plan.grown else plan.set_rows, source.n_rows)
         up += 8 * source.n_rows * setting.row_numbers + MEMBER_BYTES * n_groups * members
@@ -276,6 +281,14 @@ def _network(intent: Intent, workers: int, rates: Rates, run_dir: bool) -> dict[
     once = SHIPPED_SHARE * source.nnz * entry_bytes(source) * plan.gathered  # rows that enter the set
     up, down, once = len(problems) * up, len(problems) * down, len(problems) * once
     return {"up": int(up), "down": int(down), "epoch": int(up + down), "once": int(once)}
+
+
+def _moved(groups: int, units: int, workers: int, state: int) -> float:
+    """States that go from one process to another until all are joined, but for the last one (``cluster.tree``)."""
+    if groups * state <= SPREAD_BYTES:
+        return units
+    joined = units if units < groups or groups < FAN * workers else -(-groups // FAN)
+    return (joined if joined < 2 * workers else workers + joined / FAN) * (1 - 1 / workers)
 
 
 def _driver(intent: Intent, base: int, workers: int) -> int:

@@ -110,6 +110,7 @@ class _Unit:
     attempts: int = 0  # made so far
     open: dict[int, _Attempt] = field(default_factory=dict)  # those not over
     finished: bool = False
+    worker: str = ""  # whose result counts
     pending: bool = False  # to be given out again
     cause: Repetition | None = None  # ... because of this
     failed_at: list[str] = field(default_factory=list)  # workers, one for each failure by exception
@@ -307,7 +308,7 @@ class Book:
             self._close(record, reported=True)
         if entry.finished or not 0 <= attempt < entry.attempts:
             return False
-        entry.finished, entry.pending = True, False
+        entry.finished, entry.pending, entry.worker = True, False, worker
         self._finished += 1
         for other in list(entry.open.values()):
             self._cancel(other)
@@ -346,6 +347,17 @@ class Book:
         record = self._take(unit, attempt, now, reported=True)
         if record is not None:
             self._repeat(record, "missing")
+
+    def undone(self, unit: int, now: float) -> None:
+        """What was kept of a finished unit is lost: it is given out again. ``ready`` does not tell of it once more."""
+        self._tick(now)
+        entry = self._units[unit]
+        if not entry.finished:
+            return
+        entry.finished, entry.pending = False, True
+        self._finished -= 1
+        entry.cause = Repetition(unit=unit, attempt=entry.attempts - 1, worker=entry.worker, why="lost")
+        heappush(self._repeats, unit)
 
     def acquitted(self, unit: int) -> None:
         """A trial showed that the unit kills nobody: it goes on as if no worker had died at it.
@@ -387,8 +399,8 @@ class Book:
 
     @property
     def done(self) -> bool:
-        """Whether ``ready`` has told of every unit."""
-        return self._committed == len(self._units)
+        """Whether ``ready`` has told of every unit, and none was undone since."""
+        return self._committed == self._finished == len(self._units)
 
     def idle_since(self, now: float) -> float | None:
         """Seconds without a usable worker (one that joined and is not frozen), None while there is one."""

@@ -20,7 +20,6 @@ from bigclf.cluster.judging import Judging
 from bigclf.cluster.link import Link
 from bigclf.cluster.share_tasks import attempt_share
 from bigclf.cluster.worker_tasks import Parcel, changes_to, unpacked
-from bigclf.data.dataset import Dataset
 from bigclf.maths.deltas import State, n_bytes
 from bigclf.maths.mixing import Weights
 from bigclf.progress import Status
@@ -114,8 +113,6 @@ class ShareEngine(DaskEngine):
             self._kept[number] = rows, None if carry.shared is None else carry.shared[number] or None
 
     def judged(self, candidates: Sequence[Candidate], measure: str) -> list[Sums] | None:
-        if not isinstance(self.job.source, Dataset):  # the rows are here already
-            return None
         crew = Judging(self.job, candidates, measure, self.idle, link=self.link, patience=self.patience)
         found = crew.sums()
         self.bytes_moved += crew.bytes_moved

@@ -22,23 +22,25 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import distributed
-import numpy as np
 from distributed.utils_comm import gather_from_workers
 
 from bigclf import files
 from bigclf.cluster.book import Action, Book, Cancel, GiveUp, Patience, Submit, Trial
+from bigclf.cluster.carried_rows import CarriedRows
+from bigclf.cluster.holdings import Joined
+from bigclf.cluster.joining import SLOWEST, Joining, Line, side_by_side, spreads
 from bigclf.cluster.link import GREETING_SECONDS, WAIT_LONGER, Link
 from bigclf.cluster.measuring import Measure, Measured, Part, attempt_part, bytes_needed
+from bigclf.cluster.peers import attempt_order, attempt_visit_there, introduce
+from bigclf.cluster.tree import Dropping, Task
 from bigclf.cluster.worker_tasks import (
     Failure,
     Greeting,
     Parcel,
     Shipment,
     Verdict,
-    attempt_visit,
     changes_to,
     farewell,
-    greet,
     on_trial,
     shard_error,
     unpacked,
@@ -47,14 +49,14 @@ from bigclf.data.dataset import Dataset
 from bigclf.errors import BigclfError, ClusterError, DataError, MemoryBudgetError, RunError
 from bigclf.machine import differences, facts, remedy
 from bigclf.maths.deltas import State, n_bytes
-from bigclf.maths.mixing import FAN, settled
+from bigclf.maths.mixing import FAN
 from bigclf.metrics.figures import PartialEvaluation, PartialRegression
 from bigclf.progress import Event, Plan, Status, Watcher
 from bigclf.training.engines import Round
 from bigclf.training.executor import Job
 from bigclf.training.records.run_directory import RunDirectory
 from bigclf.training.validation import Candidate, Sums
-from bigclf.training.visit import Carry, Outcome, Ref, RowFile
+from bigclf.training.visit import Carry, Outcome, Ref
 from bigclf.units import format_bytes
 
 log = logging.getLogger("bigclf")
@@ -189,7 +191,14 @@ class Crew(Generic[A]):
         """The worker had not what it was thought to have."""
 
     def _forgotten(self, address: str) -> None:
-        """Another process may have taken the worker's place."""
+        """The worker has left, or another process may have taken its place."""
+
+    def _go_on(self, book: Book) -> None:
+        """Do what follows from answers."""
+
+    def _over(self) -> bool:
+        """Whether nothing is left to do when every unit is done."""
+        return True
 
     def _remedy(self, limit: int) -> str:
         """What would do where a worker may not have more than so many bytes."""
@@ -206,13 +215,14 @@ class Crew(Generic[A]):
         """Have every unit done; gives out their numbers in order, each when its answer is in ``_answers``."""
         book = self._open(sizes, wishes)
         try:
-            while not book.done:
+            while not (book.done and self._over()):
                 self.idle()
                 for action in book.actions(time.monotonic()):
                     self._act(action)
                 self._hear(POLL_SECONDS)
                 self._note_repeats()
                 self._require_usable(book)
+                self._go_on(book)
                 yield from book.ready()
         finally:
             self._shut()
@@ -421,7 +431,7 @@ class Crew(Generic[A]):
 
     async def _introduced(self, address: str) -> Greeting:
         client = self.link.client
-        future = client.submit(greet, self.writes, self.sample, workers=[address],
+        future = client.submit(introduce, self.writes, self.sample, workers=[address],
                                key=("bigclf-greet", f"{self.name[:8]}-{address}-{time.monotonic_ns()}"),
                                pure=False)  # fmt: skip
         await _over(future)
@@ -505,6 +515,7 @@ class Crew(Generic[A]):
         if self._members[address].told:  # also where its death was felt before it was known, and it is being greeted
             self._event("left", address)
         del self._members[address]
+        self._forgotten(address)
         if self._book is not None:
             self._book.left(address, now)
 
@@ -622,7 +633,103 @@ class Crew(Generic[A]):
 # The engine
 
 
-class DaskEngine(Crew[Outcome]):
+class JoiningCrew(Crew[Outcome]):
+    """Workers that join what their units come to between themselves, by a tree (``joining``)."""
+
+    job: Job
+    _joining: Joining | None = None  # of the round under way
+    _errands: set[ThreadFuture[None]]
+
+    async def _ship(self, member: _Member, version: int) -> distributed.Future | Parcel | None:
+        """The common state on its way to the worker, or None where it has it."""
+        raise NotImplementedError
+
+    def _lacks_state(self, address: str) -> None:
+        """The worker has not the common state that it was thought to have."""
+        raise NotImplementedError
+
+    def _go_on(self, book: Book) -> None:
+        if (joining := self._joining) is None:
+            return
+        joining.look((member.address, member.seen) for member in self._members.values() if member.state == "ready")
+        for unit in joining.missing():
+            book.undone(unit, time.monotonic())
+        for task in joining.tasks():
+            self._run_errand(self._join(joining, task))
+        for dropping in joining.droppings() if self._direct else ():
+            self._run_errand(self._drop(joining.number, dropping))
+
+    def _over(self) -> bool:
+        return self._joining is None or self._joining.done
+
+    def _run_errand(self, work: Coroutine[object, object, None]) -> None:
+        errand = self._run(work)
+        self._errands.add(errand)
+        errand.add_done_callback(self._errands.discard)
+
+    async def _join(self, joining: Joining, task: Task) -> None:
+        """A task of the tree, whatever comes of it."""
+        said: object = None
+        try:
+            said = await self._carried_out(joining, task)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            log.debug("joining %s at %s: %s", task.name, task.worker, error)
+        self._messages.put(("joined", joining, task, said))
+
+    async def _carried_out(self, joining: Joining, task: Task) -> object:
+        member, client = self._members.get(task.worker), self.link.client
+        if member is None or member.anchor is None or member.anchor.status != "finished":
+            return None
+        order = joining.order(task)
+        shipment = await self._ship(member, order.version)
+        future = client.submit(
+            attempt_order, Parcel(order), member.anchor, member.address, shipment,
+            key=("bigclf-join", f"{self.name[:8]}-{joining.number}-{task.attempt}"), workers=[member.address],
+            pure=False, priority=1,
+        )  # fmt: skip
+        await _over(future)
+        return await self._fetch(client, future) if future.status == "finished" else None
+
+    async def _drop(self, number: int, dropping: Dropping) -> None:
+        pieces, totals = ([[*n[:2], *n.cut] for n in names] for names in (dropping.pieces, dropping.totals))
+        with contextlib.suppress(OSError, TimeoutError):
+            question = self.link.client.rpc(dropping.worker).bigclf_drop
+            await asyncio.wait_for(question(run=self.name, round=number, pieces=pieces, totals=totals), ANSWER_SECONDS)
+
+    def _hear_joined(self, joining: Joining, task: Task, answer: object) -> None:
+        if isinstance(answer, Joined):
+            self.bytes_moved += answer.moved + n_bytes(answer.parts)
+        if joining is self._joining:
+            if isinstance(answer, Joined):
+                self._reported(task.worker)
+            elif isinstance(answer, Failure) and answer.kind == "missing":
+                self._lacks_state(task.worker)
+            joining.heard(task, answer)
+
+    def _hear_greeted(self, address: str, said: Greeting) -> None:
+        super()._hear_greeted(address, said)
+        if self._joining is not None and address in self._members and self._members[address].state == "ready":
+            self._joining.welcome(address)
+
+    def _forgotten(self, address: str) -> None:
+        if self._joining is not None:
+            self._joining.lost(address)
+
+    def _shut(self) -> None:
+        super()._shut()
+        for errand in list(self._errands):
+            errand.cancel()
+        self._joining = None
+
+    @property
+    def _holding(self) -> int:
+        """Number of the round for which workers hold what their units come to; 0: they do not."""
+        return 0 if self._joining is None else self._joining.number
+
+
+class DaskEngine(JoiningCrew):
     """Visits made by the workers of a cluster.
 
     Parameters
@@ -654,16 +761,17 @@ class DaskEngine(Crew[Outcome]):
         self._keeping = self._way_to_keep()
         self.sample = files.absolute(job.source.files[0]) if isinstance(job.source, Dataset) else None
         self.writes = self._keeping if self._writes else None
-        self._carried: dict[int, tuple[str, Carry]] = {}  # of each group, what the driver knows of it: all settled ...
-        self._proposed: dict[int, tuple[str, Carry]] = {}  # ... or as its last visit left it
-        self._settling = threading.Lock()
+        self._kept_rows = CarriedRows(len(job.problems), directory)
         self._home: dict[int, tuple[str, str]] = {}  # worker that has the group's state, and at which token
         self._states: dict[int, Any] = {}  # the common state of each problem at ...
         self._version = -1
         self._previous: dict[int, Any] = {}  # ... and at the version before
         self._shipments: dict[int, Parcel] = {}  # of this version, by base
+        self._line = Line()  # in which workers pass it on
         self._stating = threading.Lock()  # the four change together: Dask's thread may be at an attempt of before
         self._round: Round | None = None
+        self._errands = set()
+        self._accepted: set[int] = set()
         self._units: list[tuple[int, int]] = []
         self._nnz = [int(job.source.chunks.nnz[a:b].sum()) for a, b in job.plan.groups]
         self._done_groups = 0
@@ -697,13 +805,17 @@ class DaskEngine(Crew[Outcome]):
 
     def perform(self, round: Round) -> Iterator[Outcome]:
         sizes, wishes = self._begin_round(round)
-        events, worked, began = len(self._events), 0.0, time.monotonic()
+        events, worked, began, joining = len(self._events), 0.0, time.monotonic(), self._joining
+        last: Outcome | None = None
         with contextlib.closing(self.work(sizes, wishes)) as units:
             for unit in units:
-                outcome = self._answers.pop(unit)
-                self._done_groups = outcome.last
-                worked += outcome.facts["seconds"]
-                yield outcome
+                if last is not None:
+                    yield last
+                last = self._answers.pop(unit)
+                self._done_groups = last.last
+                worked += last.facts["seconds"]
+        if last is not None:
+            yield last if joining is None else last._replace(joined=joining.parts())
         if len(self._events) == events:
             self._weigh(worked, (time.monotonic() - began) * min(len(sizes), self.workers))
 
@@ -724,10 +836,10 @@ class DaskEngine(Crew[Outcome]):
             log.warning(what)
 
     def carry(self, group: int, ref: Ref, round: Round) -> Carry:
-        return self._settled(group, ref)
+        return self._kept_rows.settled(group, ref)
 
     def restore(self, group: int, ref: Ref, carry: Carry, common: dict[int, State]) -> None:
-        self._carried[group] = ref.token, carry
+        self._kept_rows.restore(group, ref, carry)
 
     def judged(self, candidates: Sequence[Candidate], measure: str) -> list[Sums] | None:
         return None
@@ -746,11 +858,17 @@ class DaskEngine(Crew[Outcome]):
     def _begin_round(self, round: Round) -> tuple[list[float], list[str | None]]:
         self._hear(0)  # what happened since the last round
         self._take_states(round)
-        self._round, self._done_groups = round, 0
+        self._round, self._done_groups, self._accepted = round, 0, set()
         self._units = self._bundles(round)
         sizes = [float(sum(self._nnz[a:b])) for a, b in self._units]
         wishes = balanced([self._home.get(a, (None, ""))[0] for a, _ in self._units], self.workers)
-        return sizes, wishes
+        if not spreads(self.job, round):
+            return sizes, wishes
+        ready = sorted(member.address for member in self._members.values() if member.state == "ready")
+        patience = self.patience
+        self._joining = Joining(self.job, round, self._serial + 1, ready, self._units, patience.stale, patience.retries)
+        side = side_by_side(len(self._units), ready, FAN)
+        return sizes, [wish or beside for wish, beside in zip(wishes, side, strict=True)]
 
     def _bundles(self, round: Round) -> list[tuple[int, int]]:
         """What one task does: a group, or a node's groups where there are many for each worker."""
@@ -766,7 +884,7 @@ class DaskEngine(Crew[Outcome]):
         with self._stating:
             self._previous = self._states if round.version == self._version + 1 else {}
             self._states = dict(zip(round.todo, round.states, strict=True))
-            self._version, self._shipments = round.version, {}
+            self._version, self._shipments, self._line = round.version, {}, Line()
 
     # Its units
 
@@ -782,8 +900,8 @@ class DaskEngine(Crew[Outcome]):
         visit = await self._visit(Parcel(round.visit(first, last)), member.address)
         token = f"{self.job.run[:8]}-{round.name}-{first}-{attempt}-{self._serial}"
         return client.submit(  # bound to the worker: Dask would take it from one it killed to kill the next
-            attempt_visit, visit, member.anchor, member.address, token, shipment, carries,
-            self._keep(round), key=(PREFIX, token), workers=[member.address], pure=False,
+            attempt_visit_there, visit, member.anchor, member.address, token, shipment, carries,
+            self._keep(round), self._holding, key=(PREFIX, token), workers=[member.address], pure=False,
         )  # fmt: skip
 
     def _submit_trial(self, unit: int, attempt: int, member: _Member) -> distributed.Future:
@@ -801,6 +919,11 @@ class DaskEngine(Crew[Outcome]):
     def _accept(self, unit: int, address: str, answer: Outcome) -> None:
         outcome = answer
         assert self._round is not None
+        if self._joining is not None:
+            self._joining.hold(unit, address)
+        if unit in self._accepted:  # made again, since what it had come to was lost
+            return
+        self._accepted.add(unit)
         states = [self._states[number] for number in self._round.todo]
         alone = len(self.job.plan.groups) == 1
         if outcome.parts and alone:  # of several groups the mixture takes changes as they are
@@ -809,7 +932,7 @@ class DaskEngine(Crew[Outcome]):
         for group in range(outcome.first, outcome.last):
             self._home[group] = address, outcome.token
         if outcome.carry is not None:
-            self._propose(outcome.first, outcome.token, outcome.carry)
+            self._kept_rows.propose(outcome.first, self._round.refs[outcome.first], outcome.token, outcome.carry)
         self.advance(outcome.facts["rows"], outcome.facts["bytes_read"])
 
     def _size_of(self, answer: Outcome) -> int:
@@ -820,15 +943,21 @@ class DaskEngine(Crew[Outcome]):
         if member is not None:
             member.version, member.shipment = self._version, None
 
-    def _lacking(self, unit: int, address: str) -> None:
+    def _lacks_state(self, address: str) -> None:
+        self._line.leave(address)
         member = self._members.get(address)
         if member is not None:
             member.version, member.shipment = -1, None
+
+    def _lacking(self, unit: int, address: str) -> None:
+        self._lacks_state(address)
         first, last = self._units[unit]
         for group in range(first, last):
             self._home.pop(group, None)
 
     def _forgotten(self, address: str) -> None:
+        super()._forgotten(address)
+        self._line.leave(address)
         self._home = {group: home for group, home in self._home.items() if home[0] != address}
 
     # What travels
@@ -842,10 +971,17 @@ class DaskEngine(Crew[Outcome]):
         """What becomes of what the group carries after the round."""
         return self._keeping or ("travels" if round.midway else "")
 
-    async def _ship(self, member: _Member, version: int) -> distributed.Future | None:
-        """The common state on its way to the worker, or None where it has it."""
+    async def _ship(self, member: _Member, version: int) -> distributed.Future | Parcel | None:
+        """The common state on its way to the worker, or whom it is to ask for it, or None where it has it."""
         if member.version == version:
             return None
+        if (source := self._line.ahead(member.address, member.version)) is not None:
+            parcel = self._shipment(member.version)
+            size = n_bytes(parcel.content.changes)
+            if size > INLINE_BYTES:
+                self.bytes_moved += size
+                seconds = self.patience.stale + 4 * size / SLOWEST
+                return Parcel(parcel.content._replace(changes={}, source=source, seconds=seconds))
         if member.shipment is None or member.shipment[0] != version or _failed(member.shipment[1]):
             sending = asyncio.ensure_future(self._put(self._shipment(member.version), member.address))
             sending.add_done_callback(_failed)  # whoever waited for it may be gone
@@ -882,46 +1018,12 @@ class DaskEngine(Crew[Outcome]):
         ref = round.refs[first]
         if ref is None or not (self._keeps or round.segment > 0) or self._home.get(first) == (address, ref.token):
             return None
-        parcel = Parcel([self._settled(first, ref)])
+        parcel = Parcel([self._kept_rows.settled(first, ref)])
         size = n_bytes(parcel.content)
         if size <= INLINE_BYTES:
             self.bytes_moved += size
             return parcel
         return await self._put(parcel, address)
-
-    # Row state
-
-    def _propose(self, group: int, token: str, carry: Carry) -> None:
-        """The group's last accepted visit left it so; how far it really goes the next ``Ref`` says."""
-        assert self._round is not None
-        ref = self._round.refs[group]
-        if ref is not None and group in self._proposed:
-            self._settled(group, ref)  # what the visit went on from: the next step is counted from there
-        with self._settling:
-            if carry.shared is not None:  # in the middle of an epoch nothing is to be decided
-                before = self._carried.get(group)
-                self._carried[group] = token, carry
-                self._proposed.pop(group, None)
-                if before is not None and isinstance(before[1].rows, RowFile) and self.directory is not None:
-                    self.directory.discard_rows(before[1].rows.name)
-            else:
-                self._proposed[group] = token, carry
-
-    def _settled(self, group: int, ref: Ref) -> Carry:
-        """What the group carries at ``ref``; asked for in this thread and in Dask's."""
-        with self._settling:
-            proposed = self._proposed.get(group)
-            if proposed is not None and proposed[0] == ref.token:
-                before = self._carried.get(group, ("", Carry([{} for _ in self.job.problems], None)))[1]
-                steps = ref.steps or (1.0,) * len(self.job.problems)
-                self._carried[group] = ref.token, _gone_along(before, proposed[1], steps)
-                del self._proposed[group]
-                if isinstance(before.rows, RowFile) and self.directory is not None:
-                    self.directory.discard_rows(before.rows.name)
-            token, carry = self._carried[group]
-            if token != ref.token:
-                raise RunError(f"what group {group} carried at {ref.token} is gone")
-            return carry
 
 
 class Measuring(Crew[Measured]):
@@ -1011,26 +1113,6 @@ def balanced(wishes: list[str | None], workers: int) -> list[str | None]:
             taken[wish] += 1
         kept.append(wish if wish is not None and taken[wish] <= share else None)
     return kept
-
-
-def _gone_along(before: Carry, after: Carry, steps: tuple[float, ...]) -> Carry:
-    """What a group carries after going so far along the step from ``before`` to ``after``."""
-    if isinstance(after.rows, RowFile):  # the file has both
-        return Carry(after.rows._replace(steps=steps), None)
-    assert not isinstance(before.rows, RowFile)
-    return Carry([_along(b, r, t) for b, r, t in zip(before.rows, after.rows, steps, strict=True)], None)
-
-
-def _along(before: dict[str, np.ndarray], after: dict[str, np.ndarray], t: float) -> dict[str, np.ndarray]:
-    """A problem's row state, gone the part ``t`` of its step; nothing before means zeros."""
-    held = {name: array for name, array in after.items() if not name.startswith("before.")}
-    if t == 1.0:
-        return held
-    for name, array in held.items():
-        if name.startswith("rows."):
-            start = after.get(f"before.{name}", before.get(f"start.{name}", before.get(name)))
-            held[name] = settled(array * 0.0 if start is None else start, array, t)
-    return held
 
 
 def _failed(sending: asyncio.Future[distributed.Future]) -> bool:

@@ -11,6 +11,7 @@ from bigclf.cluster.book import Patience
 from bigclf.cluster.engine import Crew, _for_elsewhere, _Member
 from bigclf.cluster.link import Link
 from bigclf.cluster.worker_tasks import Failure, Parcel, Verdict, on_trial, place_of, shard_error
+from bigclf.data.dataset import Dataset
 from bigclf.maths.deltas import n_bytes
 from bigclf.training.executor import Job
 from bigclf.training.shares import ShareBench
@@ -28,7 +29,7 @@ class Judging(Crew[list[Sums]]):
 
     Parameters
     ----------
-    job : of the run, over a dataset. candidates : what is measured, by what measure.
+    job : of the run. candidates : what is measured, by what measure.
     idle, link, patience : as of ``Crew``.
     """
 
@@ -47,7 +48,7 @@ class Judging(Crew[list[Sums]]):
         self._job, self._measure = job, measure
         size = -(-len(candidates) // max(1, link.count(patience.idle)))
         self._shares = [list(candidates[first : first + size]) for first in range(0, len(candidates), size)]
-        self.sample = files.absolute(job.source.files[0])
+        self.sample = files.absolute(job.source.files[0]) if isinstance(job.source, Dataset) else None
         planned, name = job.plan.memory["planned"], f"judge-{job.run}"  # not the run's: that goes on
         super().__init__(name, _for_elsewhere(job), planned, idle, link=link, patience=patience)
 

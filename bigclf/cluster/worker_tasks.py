@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
 import numpy as np
 
 from bigclf import files
+from bigclf.cluster.holdings import Fetch, Given, Holdings, Joined, Name, Unreached, Wanted, join
 from bigclf.data.arrays import Arrays
 from bigclf.errors import DataError
 from bigclf.machine import Facts, facts
 from bigclf.maths.deltas import Delta, S, applied, apply, difference
-from bigclf.maths.mixing import Weights
+from bigclf.maths.mixing import FAN, Weights
 from bigclf.stream.row_files import FiledArray
 from bigclf.training.executor import Bench, Job, Missing
 from bigclf.training.plan import Plan
@@ -50,11 +51,14 @@ class Parcel:
 
 class Shipment(NamedTuple):
     """The common state of ``version``: for each problem in ``changes`` what differs from its state at ``base``
-    (version 0 every process makes itself), or all of it."""
+    (version 0 every process makes itself), or all of it. ``source`` : the worker that has it or will soon, to be asked
+    for it for so many ``seconds``; "": here it is."""
 
     version: int
     base: int
     changes: dict[int, Any]
+    source: str = ""
+    seconds: float = 0.0
 
 
 class Place:
@@ -66,6 +70,9 @@ class Place:
         self.used = time.monotonic()
         self.version = -1
         self.states: list[Any] = []
+        self.changes: dict[int, Delta | None] = {}  # that made them, None: they came whole
+        self.base = 0  # version that these are changes to
+        self.holdings = Holdings()
 
     def fresh_states(self) -> list[object]:
         return [p.setting.shared(self.job.source.n_features, self.job.plan.dtype) for p in self.job.problems]
@@ -85,7 +92,15 @@ class Place:
                 apply(self.states[number], change)
             else:
                 self.states[number] = _taken(self.states[number], change)
-        self.version = version
+        self.changes = {n: change if isinstance(change, Delta) else None for n, change in shipment.changes.items()}
+        self.version, self.base = version, shipment.base
+
+    def passed_on(self, base: int) -> Shipment | None:
+        """What brought the state to its version, for a worker that has ``base``; None: it was of another one."""
+        if self.base != base:
+            return None
+        changes = {n: self.states[n] if change is None else change for n, change in self.changes.items()}
+        return Shipment(self.version, base, changes)
 
 
 _places: dict[tuple[str, str], Place] = {}
@@ -108,19 +123,43 @@ def place_of(job: Job, slot: str, bench: Callable[[Job], Bench] = Bench) -> Plac
     return place
 
 
+def held_by(run: str, slot: str, wanted: Wanted) -> Given | None:
+    """What a worker holds of a run, where another one asks for it."""
+    place = _places.get((run, slot))
+    return None if place is None else place.holdings.give(wanted)
+
+
+def version_of(run: str, slot: str) -> int:
+    """The version of the common state that the worker has of a run; -1: none."""
+    place = _places.get((run, slot))
+    return -1 if place is None else place.version
+
+
+def passed_on(run: str, slot: str, base: int) -> Shipment | None:
+    """What brought the worker's state of a run to its version; see ``Place``."""
+    return _places[run, slot].passed_on(base)
+
+
+def drop(run: str, slot: str, round: int, pieces: Sequence[Name], totals: Sequence[Name]) -> None:
+    """Let go of what has been taken in elsewhere."""
+    if (place := _places.get((run, slot))) is not None:
+        place.holdings.drop(round, pieces, totals)
+
+
 class Failure(NamedTuple):
-    """What came of a visit instead of an outcome: kind "missing" or "failed"."""
+    """What came of a visit instead of an outcome: kind "missing", "failed", or of an order "unreached"."""
 
     kind: str
     error: BaseException
 
 
 def attempt_visit(
-    visit: Parcel, job: Parcel, slot: str, token: str, shipment: Parcel | None, carries: Parcel | None, keeps: str
-) -> Outcome | Failure:
+    visit: Parcel, job: Parcel, slot: str, token: str, shipment: Parcel | None, carries: Parcel | None, keeps: str,
+    holds: int,
+) -> Outcome | Failure:  # fmt: skip
     """``make_visit``, whatever comes of it."""
     try:
-        return make_visit(visit, job, slot, token, shipment, carries, keeps)
+        return make_visit(visit, job, slot, token, shipment, carries, keeps, holds)
     except Missing as error:
         return Failure("missing", error)
     except Exception as error:
@@ -128,12 +167,14 @@ def attempt_visit(
 
 
 def make_visit(
-    visit: Parcel, job: Parcel, slot: str, token: str, shipment: Parcel | None, carries: Parcel | None, keeps: str
-) -> Outcome:
+    visit: Parcel, job: Parcel, slot: str, token: str, shipment: Parcel | None, carries: Parcel | None, keeps: str,
+    holds: int,
+) -> Outcome:  # fmt: skip
     """A visit on a worker: what came of it, with states as changes where that is less.
 
     ``keeps`` : what becomes of what the group carries: "" nothing, "travels" with the outcome, else the directory that
-    its row state is written into.
+    its row state is written into. ``holds`` : number of the round for which the parts stay here until they are
+    joined; 0: they travel with the outcome.
 
     Raises
     ------
@@ -145,6 +186,7 @@ def make_visit(
     with place.lock:
         place.used = time.monotonic()
         place.take(what.version, None if shipment is None else shipment.content)
+        place.holdings.begin(holds)
         states = [place.states[number] for number in what.todo]
         alone = len(place.job.plan.groups) == 1
         given = [_copy(state) for state in states] if alone else states
@@ -166,7 +208,32 @@ def make_visit(
         if not midway:
             for group in range(what.first, what.last):
                 place.bench.recycle(group)
+        if holds:
+            parts = _held(holds, what, parts, states, place)
         return outcome._replace(parts=parts, carry=carry)
+
+
+def _held(round: int, visit: Visit, parts: list[Part], states: Sequence[Weights], place: Place) -> list[Part]:
+    """Hold the parts here; what of them the driver takes in itself."""
+    bundled = visit.last - visit.first > 1
+    name = Name(1, visit.first // FAN) if bundled else Name(0, visit.first)
+    place.holdings.hold(round, name, parts, [state.weights.shape[0] for state in states])
+    return [Part(None, None, part.figures, found=part.found) for part in parts]
+
+
+def attempt_join(order: Parcel, job: Parcel, slot: str, shipment: Parcel | None, fetch: Fetch) -> Joined | Failure:
+    """Take pieces into the total of a node of the tree (``holdings.join``), whatever comes of it."""
+    place, what = place_of(job.content, slot), order.content
+    try:
+        place.holdings.begin(what.round)
+        if place.version != what.version:
+            with place.lock:
+                place.take(what.version, None if shipment is None else shipment.content)
+        return join(what, place, slot, fetch, packed)
+    except (Missing, Unreached) as error:
+        return Failure("missing" if isinstance(error, Missing) else "unreached", error)
+    except Exception as error:
+        return Failure("failed", error)
 
 
 def changes_to(start: W, state: W, plan: Plan) -> Delta | None:

@@ -44,6 +44,33 @@ class Delta(NamedTuple):
     whole: tuple[bool, ...]
 
 
+class Cut(NamedTuple):
+    """The part ``number`` of ``of`` about equal parts of the feature axis; (0, 1) : all of it."""
+
+    number: int = 0
+    of: int = 1
+
+    def ends(self, length: int) -> tuple[int, int]:
+        """First feature and the one after the last."""
+        return self.number * length // self.of, (self.number + 1) * length // self.of
+
+    def state(self, state: S, length: int) -> S:
+        """The part of a state whose arrays [length, ...] have the feature axis; of these views, the others whole."""
+        if self.of == 1:
+            return state
+        first, last = self.ends(length)
+        return type(state)(*(array[first:last] if array.shape[:1] == (length,) else array for array in state))
+
+    def delta(self, delta: Delta, length: int) -> Delta:
+        """The same of a delta; its places count from the first feature of the part."""
+        if self.of == 1:
+            return delta
+        first, last = self.ends(length)
+        a, b = (int(place) for place in np.searchsorted(delta.places, [first, last]))
+        arrays = (array if full else array[a:b] for array, full in zip(delta.arrays, delta.whole, strict=True))
+        return Delta(delta.places[a:b] - delta.places.dtype.type(first), tuple(arrays), delta.whole)
+
+
 def difference(start: S, state: S, length: int) -> Delta | None:
     """What makes ``state`` out of ``start``; None when a third or more of the places changed, so that it does not pay.
 

@@ -63,10 +63,12 @@ P = TypeVar("P", bound=Pulled)
 
 
 class Rule(NamedTuple, Generic[S]):
-    """add : (total, start, copy, share) -> None; join : (total, start, sum of shares) -> state."""
+    """add : (total, start, copy, share) -> None; join : (total, start, sum of shares) -> state; by_place : whether what
+    comes of a feature depends on that feature's values alone, so that a part of the features can be joined apart."""
 
     add: Callable[[S, S, S, float], None]
     join: Callable[[S, S, float], S]
+    by_place: bool = True
 
 
 @kernel
@@ -135,7 +137,7 @@ def _join_measured(total: M, start: M, shares: float) -> M:
 
 
 # The mean, for states that keep in ``square`` the squared length of their weights: that of the mixed ones is measured.
-MEASURED: Rule[Measured] = Rule(add_mean, _join_measured)
+MEASURED: Rule[Measured] = Rule(add_mean, _join_measured, by_place=False)
 
 # Steps of dual methods and sums: start + sum_k (copy_k - start), whatever the shares.
 SUM: Rule[State] = Rule(lambda total, start, copy, share: add_mean(total, start, copy, 1.0),
@@ -351,16 +353,52 @@ PRECISION: Rule[Weights] = _fused(_in_pairs)
 SHARED_PRECISION: Rule[Gaussians] = _fused(lambda state: (state.weights, state.variances))
 
 
-class _Node(Generic[S]):
-    """Copies taken in on one level: their total, shares and number, and the copy itself while there is but one."""
+class Node(Generic[S]):
+    """A node of the tree: up to ``FAN`` copies taken in one after another, their total, shares and number.
 
-    def __init__(self, start: S) -> None:
+    Parameters
+    ----------
+    rule : how copies are joined. start : the state that every copy began with; it is not changed.
+    """
+
+    def __init__(self, rule: Rule[S], start: S) -> None:
+        self.rule, self.start = rule, start
         self.total = type(start)(*(np.zeros(a.shape, np.int64 if a.dtype.kind == "i" else np.float64) for a in start))
-        self.clear()
+        self.shares, self.count = 0.0, 0
 
     def clear(self) -> None:
+        """Begin anew, in the same memory."""
+        for total in self.total:
+            total[...] = 0
         self.shares, self.count = 0.0, 0
-        self.only: S | Delta | None = None
+
+    def add(self, copy: S | Delta, share: float) -> None:
+        """Take in the next copy (a state or a ``Delta`` to the start)."""
+        if isinstance(copy, Delta):
+            self._add_changes(copy, share)
+        else:
+            self.rule.add(self.total, self.start, copy, share)
+        self.shares += share
+        self.count += 1
+
+    def _add_changes(self, delta: Delta, share: float) -> None:
+        """As for a whole copy, on the places that changed alone."""
+        kind, places = type(self.start), delta.places
+        part = kind(*(t if w else t[places] for t, w in zip(self.total, delta.whole, strict=True)))
+        start = kind(*(s if w else s[places] for s, w in zip(self.start, delta.whole, strict=True)))
+        self.rule.add(part, start, kind(*delta.arrays), share)
+        for total, changed, whole in zip(self.total, part, delta.whole, strict=True):
+            if not whole:
+                total[places] = changed
+
+    def go_on(self, total: tuple[np.ndarray, ...], shares: float, count: int) -> None:
+        """Go on from what another node like this one has taken in."""
+        self.total = type(self.start)(*(array.copy() for array in total))
+        self.shares, self.count = shares, count
+
+    def join(self) -> S:
+        """The state that these copies make together."""
+        return self.rule.join(self.total, self.start, self.shares)
 
 
 class Mixture(Generic[S]):
@@ -374,7 +412,8 @@ class Mixture(Generic[S]):
 
     def __init__(self, rule: Rule[S], start: S) -> None:
         self.rule, self.start = rule, start
-        self._nodes: list[_Node[S]] = []
+        self._nodes: list[Node[S]] = []
+        self._only: dict[int, S | Delta] = {}  # the copy itself, where a level has taken in but one
 
     def add(self, copy: S | Delta, share: float, height: int = 0) -> None:
         """Take in the next copy in group order (a state or a ``Delta`` to the start).
@@ -382,35 +421,21 @@ class Mixture(Generic[S]):
         ``height`` 1 : ``copy`` is what ``FAN`` consecutive copies (fewer only at the end) were joined to elsewhere.
         """
         while len(self._nodes) <= height:
-            self._nodes.append(_Node(self.start))
+            self._nodes.append(Node(self.rule, self.start))
         node = self._nodes[height]
         if node.count == FAN:
             self._lift(height)
-        if isinstance(copy, Delta):
-            self._add_changes(node, copy, share)
-        else:
-            self.rule.add(node.total, self.start, copy, share)
-        node.shares += share
-        node.count += 1
-        node.only = copy if node.count == 1 else None
-
-    def _add_changes(self, node: _Node[S], delta: Delta, share: float) -> None:
-        """As for a whole copy, on the places that changed alone."""
-        kind, places = type(self.start), delta.places
-        part = kind(*(t if w else t[places] for t, w in zip(node.total, delta.whole, strict=True)))
-        start = kind(*(s if w else s[places] for s, w in zip(self.start, delta.whole, strict=True)))
-        self.rule.add(part, start, kind(*delta.arrays), share)
-        for total, changed, whole in zip(node.total, part, delta.whole, strict=True):
-            if not whole:
-                total[places] = changed
+        node.add(copy, share)
+        self._only.pop(height, None)
+        if node.count == 1:
+            self._only[height] = copy
 
     def _lift(self, height: int) -> None:
         """Hand what a level has joined to the one above."""
         node = self._nodes[height]
-        joined, shares = self.rule.join(node.total, self.start, node.shares), node.shares
-        for total in node.total:
-            total[...] = 0
+        joined, shares = node.join(), node.shares
         node.clear()
+        self._only.pop(height, None)
         self.add(joined, shares, height + 1)
 
     def result(self) -> S:
@@ -421,12 +446,12 @@ class Mixture(Generic[S]):
                 self._lift(height)
             del self._nodes[height].total
             height += 1
-        top = self._nodes[-1]
-        if top.only is not None:  # one copy keeps its bits
-            if isinstance(top.only, Delta):
-                return applied(self.start, top.only)
-            return top.only if height else type(self.start)(*(array.copy() for array in top.only))
-        return self.rule.join(top.total, self.start, top.shares)
+        only = self._only.get(height)
+        if only is not None:  # one copy keeps its bits
+            if isinstance(only, Delta):
+                return applied(self.start, only)
+            return only if height else type(self.start)(*(array.copy() for array in only))
+        return self._nodes[-1].join()
 
     @property
     def shares(self) -> float:

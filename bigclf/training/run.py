@@ -15,7 +15,7 @@ import numpy as np
 
 from bigclf.errors import ClusterError, Interrupted
 from bigclf.progress import Record
-from bigclf.training.blend import Blend
+from bigclf.training.blend import Blend, take_in
 from bigclf.training.certifying import certify_all, certify_last, certify_starts
 from bigclf.training.counts import BestEpoch, Clock, Counts
 from bigclf.training.engines import Engine, Round
@@ -190,8 +190,7 @@ class Run:
         try:
             for outcome in self.engine.perform(round):
                 self._take_facts(outcome)
-                for blend, part in zip(blends, outcome.parts, strict=False):
-                    blend.add(part, outcome.last - outcome.first > 1)
+                take_in(blends, outcome)
                 parts = outcome.parts
         except (ClusterError, Interrupted):
             if kind == "update" and self.engine.remembers:

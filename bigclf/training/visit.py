@@ -153,7 +153,8 @@ class Carry(NamedTuple):
 class Outcome(NamedTuple):
     """What came of a visit to the groups first:last: parts of each problem still learned after the last segment (else
     none), the ``Carry`` where it has to travel, and facts: rows, bytes_read, rounds, set_rows, rebuilt, seconds, and of
-    these those in which it waited for data; bytes decoded."""
+    these those in which it waited for data; bytes decoded. joined : what all groups came to together, with the last
+    outcome of a round, where the engine joins that itself; then the parts have no state."""
 
     first: int
     last: int
@@ -161,6 +162,7 @@ class Outcome(NamedTuple):
     parts: list[Part]
     carry: Carry | None
     facts: dict[str, Any]
+    joined: list[Part] = []
 
 
 class Tally:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from clusters import HERE, PATIENCE, ChaosCluster, kill_trees, wait_for
 from making import environment, in_segments, random_rows, shards_of
 
 import bigclf
+from bigclf.cluster import engine, joining
 from bigclf.errors import ConvergenceWarning, MemoryBudgetError
 from bigclf.units import parse_bytes
 
@@ -99,6 +101,13 @@ def two_segments():
     """Of an epoch of the rows that stream by, few as they are; ``driver.py`` has it so, too."""
     with in_segments(2):
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def joined():
+    """With $BIGCLF_CHAOS_JOINED workers join what their groups came to, however small it is; ``driver.py`` likewise."""
+    if os.environ.get("BIGCLF_CHAOS_JOINED"):
+        joining.SPREAD_BYTES = joining.CUT_BYTES = engine.INLINE_BYTES = 0
 
 
 @pytest.fixture(scope="session")

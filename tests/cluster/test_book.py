@@ -153,6 +153,19 @@ def test_the_first_result_wins_and_the_other_attempts_are_cancelled():
     assert not book.finished(0, 1, "b", 11) and book.ready() == [0] and book.done
 
 
+def test_a_finished_unit_whose_result_is_lost_is_given_out_again_and_told_of_once():
+    book = book_of(2, window=1)
+    assert given_out(book.actions(0)) == [(0, 0, "a"), (1, 0, "b")]
+    book.undone(0, 0.5)  # it is under way
+    assert book.actions(0.5) == []
+    assert book.finished(0, 0, "a", 1) and book.finished(1, 0, "b", 1) and book.ready() == [0, 1] and book.done
+    book.undone(0, 2)
+    book.undone(0, 2)
+    assert not book.done and given_out(book.actions(2)) == [(0, 1, "a")]
+    assert [(r["unit"], r["worker"], r["why"]) for r in book.take_events()] == [(0, "a", "lost")]
+    assert book.finished(0, 1, "a", 3) and book.ready() == [] and book.done
+
+
 def test_a_result_counts_even_after_its_worker_left():
     book = book_of(1)
     book.actions(0)

@@ -10,6 +10,7 @@ from making import random_rows, shards_of
 
 import bigclf
 from bigclf.errors import ClusterError, MemoryBudgetError, RunError
+from bigclf.maths.deltas import n_bytes
 from bigclf.methods import METHODS
 
 SMALL = "17MB"  # Arrow's allocator and the queues take 12 of them: the rows do not stay
@@ -98,6 +99,43 @@ def test_nor_when_groups_are_done_in_bundles(client):
     options = dict(algo="pa1", groups=500, epochs=3)
     model = fit(x, y, workers=client, **options)
     same(fit(x, y, **options), model)
+
+
+@pytest.fixture
+def joined_there(monkeypatch):
+    """What groups come to is joined between workers, in parts, however small."""
+    from bigclf.cluster import engine, joining
+
+    monkeypatch.setattr(joining, "SPREAD_BYTES", 0)
+    monkeypatch.setattr(joining, "CUT_BYTES", 0)
+    monkeypatch.setattr(engine, "INLINE_BYTES", 0)  # and the common state is passed on
+
+
+BY_RULES = {"averaged_pa2", "dcd", "newton", "arow", "romma"}  # a rule each
+
+
+@pytest.mark.parametrize(
+    ("algo", "groups"),
+    [pytest.param(a, 5, marks=() if a in BY_RULES else pytest.mark.long) for a in MIXED] + [("pa1", 18), ("dcd", 20)],
+)
+def test_nor_when_workers_join_between_themselves(algo, groups, client, rows, joined_there):
+    options = dict(algo=algo, groups=groups, epochs=3)
+    same(fit(*rows, **options), fit(*rows, workers=client, **options))
+
+
+@pytest.mark.parametrize("options", [{}, {"segments": 2}, {"algo": "pa2", "segments": 2}], ids=str)
+def test_nor_so_out_of_core(options, client, shards, joined_there):
+    options = dict(groups=3, epochs=3, memory=SMALL) | options
+    same(fit(shards, **options), fit(shards, workers=client, **options))
+
+
+def test_nor_so_in_bundles_and_with_several_problems(client, joined_there):
+    x, y = random_rows(600, D, noise=0.5)
+    options = dict(algo="averaged_perceptron", groups=200, epochs=2)
+    same(fit(x, y, **options), fit(x, y, workers=client, **options))
+    y = (np.arange(600) % 3) * (y > 0)
+    options["groups"] = 4
+    same(fit(x, y, **options), fit(x, y, workers=client, **options))
 
 
 def test_nor_with_float32_and_a_start(client, rows):
@@ -192,6 +230,24 @@ def test_the_history_tells_of_the_cluster(client, rows):
     last = history[-1]
     assert last["groups"] == 5 and 1 <= last["workers"] <= 3 and last["mixes"] == 3 and last["bytes_moved"] > 0
     assert {event["what"] for record in history for event in record.get("events", ())} == {"joined"}
+
+
+def test_to_the_driver_one_state_comes_however_many_groups_there_are(client, monkeypatch):
+    from bigclf.cluster import joining
+
+    monkeypatch.setattr(joining, "SPREAD_BYTES", 0)
+    came, plain = [], joining.Joining.heard
+
+    def heard(self, task, answer):
+        came.append(0 if answer is None else n_bytes(answer.parts))
+        plain(self, task, answer)
+
+    monkeypatch.setattr(joining.Joining, "heard", heard)
+    x, y = random_rows(900, 3000, noise=0.5, density=0.2)
+    for groups in (3, 60):
+        came.clear()
+        fit(x, y, algo="pa2", groups=groups, epochs=2, workers=client)
+        assert 2 * 8 * 3001 <= sum(came) <= 2 * (8 * 3001 + 500)
 
 
 # Refusals

@@ -25,7 +25,7 @@ LAYERS = {
     "benchmarks": 15, "reporting": 15,
     "estimators": 16, "cli": 17, "preload": 17,
 }  # fmt: skip
-OF_CLUSTERS = ("cluster/engine.py", "cluster/link.py", "cluster/cluster_survey.py")
+OF_CLUSTERS = ("cluster/engine.py", "cluster/link.py", "cluster/peers.py", "cluster/cluster_survey.py")
 ANYTHING = {"__init__", "__main__"}  # the package's own front
 
 

@@ -1,0 +1,133 @@
+"""How workers give each other what they hold: a question that each of them answers beside its tasks.
+
+A task does not wait for another as Dask's tasks do, which would hang on one that is frozen: it asks, and what does not
+come in time is an error that names who did not give it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import distributed
+from distributed.protocol import to_serialize
+from distributed.utils import sync
+
+from bigclf.cluster.holdings import Given, Joined, Name, Unreached, Wanted
+from bigclf.cluster.worker_tasks import (
+    Failure,
+    Greeting,
+    Parcel,
+    attempt_join,
+    attempt_visit,
+    drop,
+    greet,
+    held_by,
+    passed_on,
+    version_of,
+)
+from bigclf.maths.deltas import Cut
+from bigclf.training.visit import Outcome
+
+POLL_SECONDS = 0.005
+
+
+def listen() -> None:
+    """Have this worker answer from now on."""
+    worker: Any = distributed.get_worker()
+    slot = worker.address
+
+    async def bigclf_give(run: str, round: int, name: list[int], cut: list[int], total: bool) -> dict[str, object]:
+        height, number, *of = name
+        wanted = Wanted(round, Name(height, number, Cut(*of)), Cut(*cut), total)
+        return {"given": to_serialize(Parcel(held_by(run, slot, wanted)))}
+
+    async def bigclf_drop(run: str, round: int, pieces: list[list[int]], totals: list[list[int]]) -> None:
+        drop(run, slot, round, *([Name(h, n, Cut(*cut)) for h, n, *cut in names] for names in (pieces, totals)))
+
+    async def bigclf_pass_on(run: str, version: int, base: int, seconds: float) -> dict[str, object]:
+        end = time.monotonic() + seconds
+        while (here := version_of(run, slot)) < version and time.monotonic() < end:
+            await asyncio.sleep(POLL_SECONDS)
+        return {"given": to_serialize(Parcel(passed_on(run, slot, base) if here == version else None))}
+
+    worker.handlers.setdefault("bigclf_give", bigclf_give)
+    worker.handlers.setdefault("bigclf_pass_on", bigclf_pass_on)
+    worker.handlers.setdefault("bigclf_drop", bigclf_drop)
+
+
+def introduce(directory: str | None, sample: str | None) -> Greeting:
+    """``greet``, by a worker that answers others from now on."""
+    listen()
+    return greet(directory, sample)
+
+
+def attempt_order(order: Parcel, job: Parcel, slot: str, shipment: Parcel | None) -> Joined | Failure:
+    """A task of the tree; see ``attempt_join``."""
+    run = job.content.run
+    return attempt_join(order, job, slot, brought(shipment, run, slot), functools.partial(fetch, run))
+
+
+def attempt_visit_there(
+    visit: Parcel, job: Parcel, slot: str, token: str, shipment: Parcel | None, carries: Parcel | None, keeps: str,
+    holds: int,
+) -> Outcome | Failure:  # fmt: skip
+    """``attempt_visit``, where the common state may have to be asked for."""
+    found = brought(shipment, job.content.run, slot)
+    return attempt_visit(visit, job, slot, token, found, carries, keeps, holds)
+
+
+def brought(shipment: Parcel | None, run: str, slot: str) -> Parcel | None:
+    """The common state, where another worker is to pass it on; None where that does not."""
+    if shipment is None or not shipment.content.source or version_of(run, slot) == shipment.content.version:
+        return shipment
+    _, base, _, source, seconds = asked = shipment.content
+    worker: Any = distributed.get_worker()
+
+    async def ask() -> Parcel | None:
+        question = worker.rpc(source).bigclf_pass_on(run=run, version=asked.version, base=base, seconds=seconds)
+        with contextlib.suppress(Exception):  # whatever it is, the driver sends it itself then
+            said = await asyncio.wait_for(question, seconds)
+            return None if said is None or said["given"].content is None else said["given"]
+        return None
+
+    found: Parcel | None = sync(worker.loop, ask)
+    return found
+
+
+def fetch(run: str, asked: Sequence[tuple[str, Wanted]], seconds: float) -> list[Given]:
+    """What other workers hold, all of it asked for at once.
+
+    Raises
+    ------
+    Unreached : one of them did not give it.
+    """
+    worker: Any = distributed.get_worker()
+
+    async def all_of_them() -> list[Given]:
+        return await asyncio.gather(*(_one(worker, run, address, wanted, seconds) for address, wanted in asked))
+
+    given: list[Given] = sync(worker.loop, all_of_them)
+    return given
+
+
+async def _one(worker: distributed.Worker, run: str, address: str, wanted: Wanted, seconds: float) -> Given:
+    name = wanted.name
+    try:
+        said = await asyncio.wait_for(
+            worker.rpc(address).bigclf_give(
+                run=run, round=wanted.round, name=[name.height, name.number, *name.cut], cut=[*wanted.cut],
+                total=wanted.total,
+            ),
+            seconds,
+        )  # fmt: skip
+    except Exception as error:
+        raise Unreached(address, f"{type(error).__name__} {error}".strip()) from error
+    given: Given | None = None if said is None else said["given"].content
+    if given is None:
+        raise Unreached(address)
+    return given
