@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as encryption
 import pytest
 
 import bigclf
@@ -136,6 +137,34 @@ def test_encrypted_files_are_told_by_name(tmp_path):
     with pytest.raises(DataError, match="encrypted") as caught:
         Dataset(tmp_path / "f.parquet")
     assert caught.value.file == str(tmp_path / "f.parquet")
+
+
+class Keys(encryption.KmsClient):
+    """Wraps keys in nothing."""
+
+    def wrap_key(self, key_bytes, master_key_identifier):
+        return key_bytes
+
+    def unwrap_key(self, wrapped_key, master_key_identifier):
+        return wrapped_key
+
+
+@pytest.mark.parametrize("plain_footer", [False, True])
+def test_encrypted_columns_are_told_by_name(tmp_path, plain_footer):
+    """Of a real encrypted file, whose footer may be read by anybody."""
+    asked = encryption.EncryptionConfiguration(
+        footer_key="f",
+        column_keys={"c": ["indices.list.element", "values.list.element"]},
+        plaintext_footer=plain_footer,
+    )
+    factory = encryption.CryptoFactory(lambda config: Keys())
+    properties = factory.file_encryption_properties(encryption.KmsConnectionConfig(), asked)
+    path = tmp_path / "f.parquet"
+    with pq.ParquetWriter(path, table().schema, encryption_properties=properties) as writer:
+        writer.write_table(table())
+    with pytest.raises(DataError, match="(?i)encrypt") as caught:
+        Dataset(path)
+    assert caught.value.file == str(path)
 
 
 @pytest.mark.parametrize("codec", [3, 40])

@@ -885,6 +885,14 @@ def test_labels_of_few_values_serve_as_classes_and_as_numbers(tmp_path):
         text.with_real_labels()
 
 
+def test_a_label_a_hair_beside_another_is_another(tmp_path):
+    """What differs in the last bit of a float64 differs; a model's own labels are told from it."""
+    data = {"label": [1.0, np.nextafter(1.0, 2.0), -1.0], "indices": pa.array([[0], [1], []], pa.list_(pa.int32()))}
+    ds = Dataset(write(tmp_path / "f.parquet", pa.table(data)))
+    assert ds.classes.tolist() == [-1.0, 1.0, np.nextafter(1.0, 2.0)]
+    assert ds.decode(0, 0).labels.tolist() == [1, 2, 0]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -7,6 +7,7 @@ from making import block_of, shards_of
 
 import bigclf
 from bigclf.api.fit import fit
+from bigclf.conversion.convert import write_shards
 from bigclf.errors import ConvergenceWarning, DataError
 from bigclf.methods import METHODS
 from bigclf.methods.many_classes import multiclass
@@ -65,6 +66,21 @@ def test_a_class_in_one_group_alone_and_one_of_a_single_row(algo, tmp_path):
     assert model.coef_.shape == (K + 1, D) and np.isfinite(model.coef_).all()
     known = y < K
     assert np.mean(model.predict(x)[known] == y[known]) > 0.8
+
+
+def test_balanced_weights_are_those_of_all_shards_where_each_has_one_class(tmp_path):
+    """The weights by hand give the same bits."""
+    x, y = rows_of_classes()
+    for label in range(K):
+        one = sp.csr_matrix(x[y == label])
+        rows = one.indptr, one.indices, one.data, np.full(one.shape[0], float(label))
+        write_shards([rows], tmp_path / str(label), classes=list(range(K)), n_features=D)
+    files = [path for label in range(K) for path in sorted(tmp_path.glob(f"{label}/part-*.parquet"))]
+    counts = np.bincount(y)
+    by_hand = {label: y.size / (K * counts[label]) for label in range(K)}
+    models = [fit(files, algo="pa1", epochs=3, groups=2, class_weight=weights, progress=False)
+              for weights in ("balanced", by_hand)]  # fmt: skip
+    np.testing.assert_array_equal(models[0].coef_, models[1].coef_)
 
 
 @pytest.mark.parametrize("algo", FEW)
