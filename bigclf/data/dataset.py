@@ -475,6 +475,9 @@ class Dataset:
                 if _is_failure(error):
                     self._unread.append(f"{directory}: manifest or chunk table cannot be read ({error}); what they say "
                                         "was taken from the files themselves")  # fmt: skip
+                elif files.before_unfinished(directory):  # one of the two is the new one already
+                    self._unread.append(f"{directory}: shards are being added here, or that was interrupted (the same "
+                                        "command again ends it); until then they are left out")  # fmt: skip
                 elif files.exists(files.join(directory, prefix + MANIFEST)):  # damaged, not missing
                     found = self._damaged_in_cache if prefix else self.damaged
                     found.append(f"{directory}: manifest or chunk table is damaged ({error}); what they say "

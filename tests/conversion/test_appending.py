@@ -1,5 +1,6 @@
 """Datasets that grow: old shards keep their bytes, readers see all of the new ones or none."""
 
+import errno
 import json
 import os
 
@@ -10,6 +11,7 @@ import scipy.sparse as sp
 import bigclf
 from bigclf import files
 from bigclf.api.outcome import grown
+from bigclf.cli.validate import validate
 from bigclf.conversion import appending
 from bigclf.conversion.resuming import Workplace
 from bigclf.errors import DataError, RunError, SchemaError
@@ -99,6 +101,28 @@ def test_an_appending_that_is_killed_is_invisible_and_goes_on(tmp_path, text, mo
     assert grown.report["bytes_kept"] == grown.report["bytes_in"]
     assert grown.n_rows == 600 and content(tmp_path / "s") == content(tmp_path / "whole")
     assert sorted(os.listdir(tmp_path / "s")) == sorted(os.listdir(tmp_path / "whole"))
+
+
+def test_an_appending_that_failed_between_table_and_manifest_is_no_damage(tmp_path, text, monkeypatch):
+    """``bigclf validate`` would advise to write the shards anew, of which half might have no source any more."""
+    a, b, real = text("a", 400), text("b", 300, seed=1), os.replace
+    bigclf.convert(a, tmp_path / "s", **SMALL)
+
+    def failing(old, new):
+        if os.fspath(new) == str(tmp_path / "s" / "_bigclf_manifest.json"):
+            raise OSError(errno.EIO, "Input/output error")
+        real(old, new)
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="Input/output"):
+        patch.setattr(os, "replace", failing)
+        bigclf.convert(b, tmp_path / "s", append=True, **SMALL)
+    found = bigclf.Dataset(tmp_path / "s")
+    assert found.n_rows == 400 and not found.damaged
+    assert any("was interrupted (the same command again ends it)" in text for text in found.warnings)
+    report = validate([str(tmp_path / "s")])
+    assert report["rows"] == 400 and not report["faults"]
+    assert bigclf.convert(b, tmp_path / "s", append=True, **SMALL).n_rows == 700
+    assert not bigclf.Dataset(tmp_path / "s").warnings
 
 
 @pytest.mark.parametrize("there", [True, pytest.param(False, marks=pytest.mark.long)])
