@@ -225,7 +225,7 @@ class Sequence(RuleBasedStateMachine):
     def evaluate(self, model, how, fault):
         self.give(evaluate(model), how, fault)
 
-    @rule(model=model, how=how, fault=fault)
+    @rule(model=st.sampled_from(["model", "m"]), how=how, fault=fault)
     def calibrate(self, model, how, fault):
         self.give(calibrate(model), how, fault)
 
@@ -400,7 +400,8 @@ class Sequence(RuleBasedStateMachine):
     def check(self, good, what, how):
         if not good:
             self.counts[what] += 1
-            told = "\n".join([f"{what}: {how}", *self.told])
+            held = {name: len(recipes) for name, recipes in self.kept.items() if recipes != {None}}
+            told = "\n".join([f"{what}: {how}", f"there: {sorted(contents(self.ground))}, kept: {held}", *self.told])
             print(f"! {told}\n", flush=True)
             raise AssertionError(told)
 
