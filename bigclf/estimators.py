@@ -17,6 +17,7 @@ from bigclf.api.fit import fit
 from bigclf.conversion.tables.raw_rows import table_block
 from bigclf.conversion.tables.suggest import Suggestion
 from bigclf.data.arrays import Arrays, no_numbers_text
+from bigclf.data.label_sets import are_sets
 from bigclf.errors import DataError
 from bigclf.features.encode import Finisher, learn, names_of
 from bigclf.features.extract import extract
@@ -26,7 +27,7 @@ from bigclf.features.values import as_columns
 from bigclf.maths.block import explicit_values
 from bigclf.maths.losses import REGRESSION
 from bigclf.methods import METHODS
-from bigclf.metrics.figures import Evaluation, RegressionEvaluation, evaluate
+from bigclf.metrics.figures import AnyEvaluation, evaluate
 from bigclf.model.model import PROBABILITY_LOSSES, Model, is_stored
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ class _Linear(BaseEstimator):
         with _naming_columns(X):
             return X if is_stored(X) else validate_data(self, X, reset=False, **_ROWS)
 
-    def _measured(self, X: Stored, y: object, sample_weight: object) -> Evaluation | RegressionEvaluation:
+    def _measured(self, X: Stored, y: object, sample_weight: object) -> AnyEvaluation:
         """``evaluate`` on shards, which have their own labels."""
         check_is_fitted(self)
         if y is not None or sample_weight is not None:
@@ -259,7 +260,8 @@ class LinearClassifier(ClassifierMixin, _Linear):
         Parameters
         ----------
         X : [n, d] numpy, scipy sparse or pandas; or shards (path, directory, glob, list of them, Dataset).
-        y : labels [n]; shards bring theirs.
+        y : labels [n], or where rows have several labels each an indicator matrix [n, K], dense or sparse; shards bring
+            theirs.
         sample_weight : row weights [n], at least 0, or None; shards bring theirs.
 
         Raises
@@ -268,13 +270,14 @@ class LinearClassifier(ClassifierMixin, _Linear):
         """
         if not is_stored(X):
             with _naming_columns(X):
-                X, labels = validate_data(self, X, _there(self, y), **_ROWS)
+                X, labels = validate_data(self, X, _there(self, y), multi_output=are_sets(y), **_ROWS)
             check_classification_targets(labels)
-            if np.unique(labels).size < 2:
+            if not are_sets(labels) and np.unique(labels).size < 2:
                 raise ValueError(f"training needs two classes or more; there is one class only: {np.unique(labels)}")
             y = labels
         self._train(X, y, sample_weight, class_weight=self.class_weight, multiclass=self.multiclass)
         self.classes_ = self.model_.classes_
+        self._sparse_labels = is_stored(X) or hasattr(y, "tocsr")
         return self
 
     @available_if(_Linear._learns_on)
@@ -312,17 +315,23 @@ class LinearClassifier(ClassifierMixin, _Linear):
         values: np.ndarray = self.model_.decision_function(X)
         return values
 
-    def predict(self, X: object) -> np.ndarray:
-        """The class of every row of X [n, d] or shards, [n] in the type of the labels."""
+    def predict(self, X: object) -> np.ndarray | scipy.sparse.csr_matrix:
+        """The class of every row of X [n, d] or shards, [n] in the type of the labels.
+
+        Trained on an indicator matrix it is one, int [n, K]: scipy CSR where that was sparse, or of shards.
+        """
         X = self._checked(X)
-        labels: np.ndarray = self.model_.predict(X)
-        return labels
+        labels: Any = self.model_.predict(X)
+        if self.model_.multilabel and not self._sparse_labels:
+            return np.asarray(labels.toarray(), np.int64)
+        return labels  # type: ignore[no-any-return]
 
     def score(self, X: object, y: object = None, sample_weight: object = None) -> float:
         """The share of rows of X [n, d] that get their own label y [n], by ``sample_weight`` [n] where it is given; of
         shards every row counts once."""
         if is_stored(X):
-            return float(self._measured(X, y, sample_weight)["accuracy"])
+            figures = self._measured(X, y, sample_weight)
+            return float(figures["subset_accuracy" if self.model_.multilabel else "accuracy"])
         return float(super().score(X, y, sample_weight))
 
     def _gives_probabilities(self) -> bool:

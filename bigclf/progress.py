@@ -55,6 +55,7 @@ class Record(TypedDict, total=False):
     loss: float
     mean_loss: float | None
     reads: int
+    turn: int
     rows: int
     nnz: int
     bytes_read: int

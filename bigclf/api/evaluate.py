@@ -16,7 +16,7 @@ from bigclf.data.dataset import Dataset
 from bigclf.errors import DataError
 from bigclf.features.values import is_table
 from bigclf.metrics import figures
-from bigclf.metrics.figures import Evaluation, RegressionEvaluation
+from bigclf.metrics.figures import AnyEvaluation
 from bigclf.model.model import Model, is_stored
 from bigclf.model.raw_input import BadRows, as_shards, left_out
 from bigclf.progress import Watcher, watcher
@@ -41,7 +41,7 @@ def evaluate(
     on_bad_rows: str = "error",
     max_bad_fraction: float = MOST_BAD,
     progress: Watcher | None = None,
-) -> Evaluation | RegressionEvaluation:
+) -> AnyEvaluation:
     """Measure ``model`` on labelled rows.
 
     Parameters
@@ -56,7 +56,7 @@ def evaluate(
 
     Returns
     -------
-    Evaluation, of a model of numbers RegressionEvaluation.
+    Evaluation, of a model of numbers RegressionEvaluation, of several labels a row LabelsEvaluation.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def evaluate_on(
     patience: Patience,
     idle: Callable[[], None] = lambda: None,
     progress: Watcher | None = None,
-) -> Evaluation | RegressionEvaluation:
+) -> AnyEvaluation:
     """The same by the workers behind ``link``; ``idle`` is called several times a second and may raise."""
     from bigclf.cluster.engine import Measuring
 

@@ -17,8 +17,19 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from bigclf import files
-from bigclf.api.outcome import Result, class_columns, grown, model_of, result_of, share_seen, validation, warn_of_limits
+from bigclf.api.outcome import (
+    Result,
+    class_columns,
+    grown,
+    model_of,
+    prune,
+    result_of,
+    share_seen,
+    validation,
+    warn_of_limits,
+)
 from bigclf.api.stall import Stall, watched
+from bigclf.api.turns import in_turns, require_room, turns_of
 from bigclf.compiled.jit import cpu_type
 from bigclf.data.arrays import listed_names, require_same_names
 from bigclf.errors import ClusterError, Interrupted, ModelFormatError, RunError, masked
@@ -37,6 +48,7 @@ from bigclf.training.executor import Bench, Job
 from bigclf.training.memory import PeakMemory
 from bigclf.training.plan import Plan, settle
 from bigclf.training.problems import Problem
+from bigclf.training.pruning import require_prunable
 from bigclf.training.records.checkpoints import continue_from, go_further
 from bigclf.training.records.run_directory import VERSION, Checkpoint, RunDirectory
 from bigclf.training.records.run_record import TRAINED
@@ -156,10 +168,21 @@ def _solved(
     prepared = prepare(request, found, link, peak)
     source, patience = prepared.source, options["early_stopping"]
     options["epochs"] = options["epochs"] or default_epochs(setting.method, source.learnable[0], patience)
-    problems, plan = settle(
-        source, prepared.problems(options["memory"]), reads=options["epochs"] + (options["tol"] is not None),
-        keeps_best=patience is not None, **prepared.shape,
-    )  # fmt: skip
+    if options["prune"] is not None:
+        require_prunable(setting)
+
+    def planned(problems: list[Problem]) -> tuple[list[Problem], Plan]:
+        reads = options["epochs"] + (options["tol"] is not None)
+        return settle(source, problems, reads=reads, keeps_best=patience is not None, **prepared.shape)
+
+    everything = prepared.problems(options["memory"])
+    if source.sets is None:
+        problems, plan = planned(everything)
+        turns = []
+    else:
+        require_room(everything, source.n_features, options["dtype"], options["memory"], options["prune"])
+        turns = turns_of(everything, planned)
+        problems, plan = turns[0]
     stall = None
     if setting.method.name == "dcd" and len(problems) == 1:
         rows = shape or Shape(source.n_rows, source.n_features, source.nnz)
@@ -173,6 +196,12 @@ def _solved(
     for record in source.warnings:
         if record not in source.said:
             log.warning("%s", record)
+    if len(turns) > 1:
+
+        def train(part: list[Problem], its: Plan, theirs: RunOptions) -> Model:
+            return _train(source, part, its, theirs, peak, link)
+
+        return in_turns(turns, options, train), len(source.warnings), stall
     return _train(source, problems, plan, options, peak, link), len(source.warnings), stall
 
 
@@ -187,11 +216,13 @@ def _train(
             directory.acquire()
             stack.callback(directory.release)
             before = directory.begin(_asked(source, problems, plan, options), options["resume"], may_loosen=True)
-            finished = _finished(directory, limits, options["tol"]) if before else None
+            finished = _finished(directory, limits, options["tol"], options["prune"]) if before else None
             if finished is not None:
                 log.info("%s: the run had ended, and there was nothing left to do; this is its model", directory.path)
                 return finished
         run, history = stack.enter_context(conducted(source, problems, plan, options, link, directory))
+        if options["prune"] is not None:
+            prune(run, source, options["prune"])
         result = result_of(run, plan, history, peak, source)
         result.chosen = options["chosen"]
         if options["init"] is not None and (seen := share_seen(options["init"], source)):
@@ -316,7 +347,7 @@ def _asked(source: Rows, problems: list[Problem], plan: Plan, options: RunOption
         "loss": setting.loss,
         "settings": setting.settings,
         "bias": options["bias"],
-        "class_weights": None if (weights := problems[0].class_weights) is None else weights.tolist(),
+        "class_weights": _weights_of(problems),
         "init": None if options["init"] is None else options["init"].state_digest(),
         **({} if options.get("early_stopping") is None else {"early_stopping": options["early_stopping"]}),
         "tol": options["tol"],
@@ -342,12 +373,24 @@ def _asked(source: Rows, problems: list[Problem], plan: Plan, options: RunOption
     }
 
 
-def _finished(directory: RunDirectory, limits: Mapping[str, object], tol: float | None) -> Model | None:
+def _weights_of(problems: list[Problem]) -> list[float] | None:
+    """The weights of the classes; of rows with several labels each those of rows without and with each label."""
+    weights = problems[0].class_weights
+    if weights is None or problems[0].label is None:
+        return None if weights is None else weights.tolist()
+    return np.concatenate([problem.class_weights for problem in problems]).tolist()
+
+
+def _finished(
+    directory: RunDirectory, limits: Mapping[str, object], tol: float | None, prune: float | None
+) -> Model | None:
     """The model of a run that ended, if it may not go on under these limits and this tolerance."""
     path = directory.file("model.bigclf")
     if not files.exists(path):
         return None
     model = known_again(path, directory.history())
+    if (model.facts.get("pruned") or {}).get("tol") != prune:
+        return None
     same = model.facts.get("limits") == limits and model.facts.get("tol") == tol
     return model if model.facts.get("stopped") in ("tolerance", "settled") or same else None
 

@@ -12,16 +12,18 @@ import numpy as np
 from bigclf.api.evaluate import evaluate_on
 from bigclf.cluster.book import Patience
 from bigclf.data.arrays import listed_names
-from bigclf.errors import ConvergenceWarning, DataError
+from bigclf.errors import ConvergenceWarning, DataError, RunError
 from bigclf.machine import anonymous_bytes
 from bigclf.methods import sparse_state
 from bigclf.metrics.figures import Evaluation, evaluate, share_trained_on
-from bigclf.model.model import Model, all_finite, is_stored
+from bigclf.metrics.label_figures import LabelsEvaluation
+from bigclf.model.model import SEVERAL, Model, all_finite, is_stored
 from bigclf.progress import Record, quality_text
 from bigclf.texts import card, curve
 from bigclf.training.memory import PeakMemory
 from bigclf.training.plan import Plan, model_copies
 from bigclf.training.problems import progress_of
+from bigclf.training.pruning import pruned
 from bigclf.training.run import Run
 from bigclf.training.sources import longest_row
 from bigclf.units import format_bytes, format_seconds, plural
@@ -201,7 +203,8 @@ def grown(init: Model, n_features: int, classes: np.ndarray | None) -> Model:
     have, need = (None if c is None else c.tolist() for c in (init.classes_, classes))
     if have == need and init.n_features == n_features:
         return init
-    rows = 1 if need is None or len(need) == 2 else len(need)
+    several = init.multilabel
+    rows = 1 if need is None or (len(need) == 2 and not several) else len(need)
     if (have is None) != (need is None) or init.n_features > n_features or not set(have or ()) <= set(need or ()):
         mine, theirs = ("numbers" if c is None else f"classes {c}" for c in (have, need))
         shapes = list(init.coef_.shape), [rows, n_features]
@@ -211,7 +214,7 @@ def grown(init: Model, n_features: int, classes: np.ndarray | None) -> Model:
         take[0, 0] = 1
     elif have is not None and need is not None:
         places = [need.index(label) for label in have]
-        if len(have) == 2:  # for the greater class is against the other
+        if len(have) == 2 and not several:  # for the greater class is against the other
             take[places, 0] = -1, 1
         else:
             take[places, range(len(have))] = 1
@@ -238,8 +241,9 @@ def validation(run: Run, source: Rows, data: object, link: Link | None, patience
     """Measure the answer so far, by the workers where there are some; the figures are the same."""
     weights, bias = coefficients_of(run, latest=True)
     method = {"name": run.method.name, "bias": "feature" if run.problems[0].setting.settings["bias"] else None}
+    method |= {"multiclass": SEVERAL} if source.sets is not None else {}
     named = None if listed_names(source.features) is None else source.features
-    model = Model(weights, bias, source.classes, named, method, columns=_named_columns(source))
+    model = Model(weights, bias, classes_of(run, source), named, method, columns=_named_columns(source))
     if not run.method.linear:
         model.state = kept_state(run)
     if is_stored(data):
@@ -250,6 +254,8 @@ def validation(run: Run, source: Rows, data: object, link: Link | None, patience
     else:
         X, y = cast("tuple[object, object]", data)
         found = evaluate(model, X, y)
+    if isinstance(found, LabelsEvaluation):
+        return {"micro_f1": found.micro_f1, "precision_at_1": found.precision_at[1]}
     if isinstance(found, Evaluation):
         return {"accuracy": float(found.accuracy)}
     return {"mean_squared_error": found.mean_squared_error, "mean_absolute_error": found.mean_absolute_error}
@@ -390,6 +396,32 @@ def told_of(run: Run) -> list[dict[str, float]]:
     return figures if any(figures) else []
 
 
+def prune(run: Run, source: Rows, tol: float) -> None:
+    """Drop what can be dropped of the weights that the certificates speak of, and certify what is left within ``tol``;
+    two passes over the rows.
+
+    Raises
+    ------
+    RunError : there is no certificate yet.
+    """
+    if any(status.gap is None for status in run.status):
+        raise RunError("prune needs a certificate: leave out epochs=1, or set tol=")
+    weights = weights_of(run)
+    objectives = [(status.primal, status.dual) for status in run.status]
+    found = pruned(run.problems, weights, objectives, source.blocks, tol)
+    for status, one in zip(run.status, found, strict=True):
+        status.weights, status.primal = one.weights, one.primal
+
+
+def _compact(weights: np.ndarray | scipy.sparse.csc_matrix, sparse: bool) -> np.ndarray | scipy.sparse.csc_matrix:
+    """Weights as a CSC matrix where they are to be sparse."""
+    if not sparse or not isinstance(weights, np.ndarray):
+        return weights
+    import scipy.sparse
+
+    return scipy.sparse.csc_matrix(weights)
+
+
 def model_of(run: Run, source: Rows, result: Result, options: Mapping[str, object]) -> Model:
 
     setting = run.problems[0].setting
@@ -397,6 +429,8 @@ def model_of(run: Run, source: Rows, result: Result, options: Mapping[str, objec
     method = {"name": setting.method.name, "loss": setting.loss, **setting.chosen, "bias": options["bias"]}
     if setting.method.all_classes and setting.loss == "logistic":
         method["multiclass"] = "multinomial"
+    if source.sets is not None:
+        method["multiclass"] = SEVERAL
     facts = {
         "version": __version__, "n_rows": source.n_rows, "nnz": source.nnz, "data": source.digest,
         "seed": options["seed"], "tol": options["tol"], "converged": result.converged, "stopped": result.stopped,
@@ -407,6 +441,7 @@ def model_of(run: Run, source: Rows, result: Result, options: Mapping[str, objec
         **({"best_epoch": run.best.epoch} if run.best.epoch else {}),
         **({"chosen": result.chosen} if result.chosen else {}),
         **({"validation": found} if (found := validated(run, result)) else {}),
+        **({"pruned": _pruned_facts(weights, cast(float, options["prune"]))} if options["prune"] is not None else {}),
     }  # fmt: skip
     if not all_finite(weights, bias):
         row, norm = longest_row(source)
@@ -415,10 +450,24 @@ def model_of(run: Run, source: Rows, result: Result, options: Mapping[str, objec
             f"the longest row is row {row}, of norm {norm:.3g}"
         )
     state = None if setting.method.certificate else kept_state(run)
-    model = Model(weights, bias, source.classes, source.features, method, result.certificate, facts, state,
+    if options["prune"] is not None:
+        weights = _compact(weights, sparse=len(run.problems) > 1)
+    model = Model(weights, bias, classes_of(run, source), source.features, method, result.certificate, facts, state,
                   source.learned_of_columns(), _named_columns(source))  # fmt: skip
     model.result_ = result
     return model
+
+
+def _pruned_facts(weights: np.ndarray, tol: float) -> dict[str, float]:
+    """The tolerance, and how many weights are left of how many."""
+    return {"tol": tol, "kept": int(np.count_nonzero(weights)), "of": int(weights.shape[0] * weights.shape[1])}
+
+
+def classes_of(run: Run, source: Rows) -> np.ndarray | None:
+    """The classes that the run is about: of rows with several labels each those of this turn."""
+    if source.sets is None:
+        return source.classes  # type: ignore[no-any-return]
+    return source.sets.labels[[problem.label.number for problem in run.problems if problem.label is not None]]
 
 
 def _named_columns(source: Rows) -> dict[str, object]:

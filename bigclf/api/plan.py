@@ -26,6 +26,7 @@ import psutil
 from bigclf import files
 from bigclf.api.fit import conducted
 from bigclf.api.scaling import Outlook, as_gathered, lines_of, worker_counts
+from bigclf.api.turns import turns_of
 from bigclf.cluster.book import Patience
 from bigclf.compiled.jit import cpu_type, sources_digest
 from bigclf.data.dataset import Dataset
@@ -131,7 +132,8 @@ def forecast(data: object, **given: object) -> dict[str, Any]:
     dict of plain values : for several numbers of workers {table: a row for each, rates, bandwidth}, else memory
         {base, planned, total: at most, likely, parts} of a process that makes visits, disk
         {raw_store, row_state, checkpoints}, bytes_read {shards, epoch} (all groups: on disk, in memory), network
-        {up, down, epoch} (bytes of an epoch from and to workers), seconds {first, later} (an epoch), rates, plan.
+        {up, down, epoch} (bytes of an epoch from and to workers), seconds {first, later} (an epoch), rates, plan, and
+        ``turns`` where labels are learned in several: all other figures are then of the first.
 
     Raises
     ------
@@ -172,7 +174,12 @@ def _forecast(request: Request, known: Rates | None = None) -> dict[str, Any]:
     tol = options["tol"]
     most = options["epochs"] or default_epochs(method, source.learnable[0])
     shape = prepared.shape | {"reads": most + (tol is not None)}
-    problems, plan = settle(source, prepared.problems(request["memory"]), **shape)
+    everything, turns = prepared.problems(request["memory"]), 1
+    if source.sets is None:
+        problems, plan = settle(source, everything, **shape)
+    else:
+        parts = turns_of(everything, lambda some: settle(source, some, **shape))
+        (problems, plan), turns = parts[0], len(parts)
     mixing = request["mixing"] if groups > 1 else None
     named = method.name, request["loss"], request["penalty"], request["bias"], dict(request.params), mixing, groups
     footing: dict[str, Any] = dict(
@@ -200,6 +207,7 @@ def _forecast(request: Request, known: Rates | None = None) -> dict[str, Any]:
         "passes": _passes(method, plan, asked_of(request, setting, shape_of, groups), most),
         "rates": rates._asdict(),
         "plan": plan.as_json(),
+        **({"turns": turns} if turns > 1 else {}),
     }
 
 

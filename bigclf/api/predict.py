@@ -23,9 +23,11 @@ from bigclf.conversion.text.in_order import Differing, Rows, TextRows
 from bigclf.data import shards
 from bigclf.data.predictions import (
     ArrowColumns,
+    Column,
     Columns,
     Totals,
     check_csv,
+    end_to_end,
     forget_parts,
     made_from,
     parts_of,
@@ -60,6 +62,7 @@ def predict(
     *,
     scores: bool = False,
     proba: bool = False,
+    top: int = 0,
     unseen: str = "ignore",
     keep: Sequence[str] | None = None,
     memory: float | str = "1GB",
@@ -77,11 +80,14 @@ def predict(
         where they lie, once they are asked for), or a stream of Arrow's record batches.
     out : directory; gets a Parquet file for each input file with the columns ``row`` (number in its input file),
         those of the input that pass through (``keep``), ``label`` where shards have one, ``prediction``, and the
-        following. Or a file that ends in ``.csv``: all of them as text, of several files with a column ``file`` before
-        (``input_file`` where a column of the input is called so).
+        following. Several labels a row are a list there, in CSV they are joined by commas. Or a file that ends in
+        ``.csv``: all of them as text, of several files with a column ``file`` before (``input_file`` where a column of
+        the input is called so).
     scores, proba : add the decision values and probabilities: for two classes ``score`` and ``probability`` (of the
         label that sorts last), else ``score_<class>`` and ``probability_<class>``. Probabilities come from the logistic
         loss, uncalibrated, or from the calibration if the model has one.
+    top : add so many columns ``top_1``, ``top_2`` ... of the classes with the greatest decision values, and these as
+        ``top_1_score`` ...; for more than two classes, or several labels a row.
     unseen : features that the model does not know (of raw files, categories of columns whose categories it knows one by
         one): ``"ignore"`` (counted, with a warning) or ``"error"``, for which files that an earlier call made of rows
         with such are made again, and so refused.
@@ -109,7 +115,8 @@ def predict(
     RunError : ``out`` holds other files of these names, is where the input lies, or another call writes there now.
     DataError : an input that cannot be read, or lacks a column of ``keep``; one that a CSV file cannot hold.
     """
-    asked, progress = Asked(model, scores, proba, unseen, parse_bytes(memory)), watcher(progress)
+    as_text = str(out).lower().endswith(".csv")
+    asked, progress = Asked(model, scores, proba, unseen, parse_bytes(memory), top, as_text), watcher(progress)
     asked.check()
     workers, patience = crew_of(workers)
     if is_cluster(workers) and out is None:
@@ -118,7 +125,6 @@ def predict(
         if is_stored(data):
             raise TypeError("predictions for files need a place to write to: predict(model, data, out)")
         return frames.predicted(asked, data)
-    as_text = str(out).lower().endswith(".csv")
     with in_order(model, data, memory) as rows, contextlib.ExitStack() as stack:
         if is_cluster(workers) and (isinstance(rows, Texts) or model.is_raw(rows)):
             raise TypeError("workers has no effect with raw files, which this process parses; convert them to shards")
@@ -284,6 +290,7 @@ class Options(TypedDict, total=False):
 
     scores: bool
     proba: bool
+    top: int
     unseen: str
     keep: Sequence[str] | None
     memory: float | str
@@ -422,7 +429,7 @@ def _of_text(asked: Asked, rows: TextRows, totals: Totals) -> Iterator[Columns |
     path, unknown = rows.source.path, asked.unseen == "error"
     if unknown and totals.get("unseen"):  # in parts of a call that was to ignore them
         raise DataError(unseen_text(totals["unseen"], asked.model.n_features), file=path)
-    held, size = list[dict[str, np.ndarray]](), 0
+    held, size = list[dict[str, Column]](), 0
     for found in rows.pieces(totals.get("tasks", 0), totals.get("lines", 0), totals.get("values", 0)):
         if found is not None:
             block, first = found.block, totals["rows"] + sum(each["row"].size for each in held)
@@ -434,7 +441,7 @@ def _of_text(asked: Asked, rows: TextRows, totals: Totals) -> Iterator[Columns |
             count_on(totals, lines=found.n_lines, unseen=skipped, bytes=found.n_bytes, work=WORK_A_BYTE * found.n_bytes)
             _note(totals, found)
         if size and (found is None or size >= GATHERED):
-            columns = {name: np.concatenate([each[name] for each in held]) for name in held[0]}
+            columns = {name: end_to_end([each[name] for each in held]) for name in held[0]}
             held, size = [], 0
             count_on(totals, rows=columns["row"].size)
             yield columns

@@ -8,13 +8,25 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bigclf import files
-from bigclf.data.predictions import ArrowColumns, Columns, Totals, no_rows, other_columns, passed_in_parts
+from bigclf.data.label_sets import as_csv, lists
+from bigclf.data.predictions import (
+    ArrowColumns,
+    Column,
+    Columns,
+    Totals,
+    end_to_end,
+    no_rows,
+    other_columns,
+    passed_in_parts,
+)
 from bigclf.errors import DataError, RunError
 from bigclf.maths.block import Block
 from bigclf.metrics.figures import decoded, open_dataset, row_groups
 from bigclf.model.model import Model, require_same_columns, unseen_text
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from bigclf.data.dataset import Dataset, Stored
 
 
@@ -29,6 +41,8 @@ class Asked(NamedTuple):
     proba: bool
     unseen: str
     memory: int
+    top: int = 0
+    joined: bool = False  # several labels a row are one text
 
     def check(self) -> None:
         model = self.model
@@ -37,25 +51,37 @@ class Asked(NamedTuple):
         if self.proba and (reason := model.no_probabilities()):
             raise RunError(reason)
         if (self.scores or self.proba) and not model.regression and model.classes_.size > MOST_SCORE_COLUMNS:
-            raise RunError(f"{model.classes_.size:,} classes are too many for a column each; write predictions only")
+            many = f"{model.classes_.size:,} classes are too many for a column each"
+            raise RunError(f"{many}; write predictions only, or the greatest scores (top, --top)")
+        if self.top and (model.regression or model.intercept_.size < 2):
+            raise RunError("top (--top) is for models of more than two classes, or of several labels a row")
+        if not 0 <= self.top <= MOST_SCORE_COLUMNS or (self.top and self.top > model.classes_.size):
+            most = min(MOST_SCORE_COLUMNS, 0 if model.regression else model.classes_.size)
+            raise ValueError(f"top must be from 1 to {most:,}, not {self.top}")
 
-    def of_block(self, block: Block) -> tuple[dict[str, np.ndarray], int]:
+    def of_block(self, block: Block) -> tuple[dict[str, Column], int]:
         """The columns for the rows of a block, and how many entries the model does not know."""
+        if (self.model.multilabel or self.top) and block.n_rows:
+            pieces = [(self.columns(scores), skipped) for _, scores, skipped in self.model.pieces(block)]
+            names = pieces[0][0]
+            return {name: end_to_end([part[name] for part, _ in pieces]) for name in names}, sum(n for _, n in pieces)
         by_codes = self.model.many and not (self.scores or self.proba)
         values, skipped = (self.model.codes_of_block if by_codes else self.model.score_block)(block)
         return self.columns(values), skipped
 
-    def nothing(self) -> dict[str, np.ndarray]:
+    def nothing(self) -> dict[str, Column]:
         """The same columns without a row."""
         return self.columns(np.empty((0, self.model.intercept_.size)))
 
-    def columns(self, values: np.ndarray) -> dict[str, np.ndarray]:
+    def columns(self, values: np.ndarray) -> dict[str, Column]:
         """``prediction`` and, as asked, a column or a column a class of decision values and probabilities."""
         model = self.model
         if values.dtype.kind == "i":
             return {"prediction": model.classes_[values]}
         values = model.flat(values)
-        columns = {"prediction": model.said(values)}
+        columns: dict[str, Column] = {"prediction": self._said(values)}
+        if self.top:
+            columns.update(_greatest(values, model, self.top))
         if self.scores:
             columns.update(_per_class("score", values, model))
         if self.proba:
@@ -63,16 +89,38 @@ class Asked(NamedTuple):
             columns.update(_per_class("probability", shares[:, 1] if model.binary else shares, model))
         return columns
 
+    def _said(self, values: np.ndarray) -> Column:
+        if not self.model.multilabel:
+            return self.model.said(values)
+        rows, members = np.nonzero(values >= 0)
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(values)))])
+        return self.of_sets(lists(self.model.classes_, indptr, members))
+
+    def of_sets(self, sets: pa.Array) -> pa.Array:
+        """A column of lists of labels as it is written."""
+        return as_csv(sets) if self.joined else sets
+
     def as_json(self) -> dict[str, object]:
         """What a file of predictions depends on beside the input."""
+        several = {"joined": self.joined} if self.model.multilabel else {}
         return {"kind": "predictions", "version": 3, "model": self.model.digest(), "scores": self.scores,
-                "proba": self.proba}  # fmt: skip
+                "proba": self.proba, **({"top": self.top} if self.top else {}), **several}  # fmt: skip
 
 
 def _per_class(name: str, values: np.ndarray, model: Model) -> dict[str, np.ndarray]:
     if values.ndim == 1:
         return {name: values}
     return {f"{name}_{label}": values[:, k] for k, label in enumerate(model.classes_.tolist())}
+
+
+def _greatest(values: np.ndarray, model: Model, top: int) -> dict[str, np.ndarray]:
+    """The classes of the greatest decision values [m, K] of each row; of equal values the smallest class first."""
+    best = np.argsort(-values, axis=1, kind="stable")[:, :top]
+    found = {}
+    for k in range(top):
+        found[f"top_{k + 1}"] = model.classes_[best[:, k]]
+        found[f"top_{k + 1}_score"] = np.take_along_axis(values, best[:, k : k + 1], axis=1)[:, 0]
+    return found
 
 
 class Shard(NamedTuple):
@@ -181,7 +229,7 @@ def predicted_rows(
             raise DataError(unseen_text(skipped, asked.model.n_features), file=dataset.files[file], row_group=row_group)
         columns = {"row": np.arange(totals["rows"], totals["rows"] + block.n_rows)}
         columns |= next(beside)
-        columns |= _label_column(dataset, block) | said
+        columns |= _label_column(asked, dataset, block) | said
         ends = bool(dataset.last_of_group[chunk])
         count_on(totals, rows=block.n_rows, groups=int(ends), unseen=skipped, bytes=block.n_bytes,
                work=counted_work(asked, block.n_rows, block.nnz))  # fmt: skip
@@ -198,12 +246,15 @@ def _passing_by(dataset: Dataset, places: list[tuple[int, int]], passing: Mappin
         yield from passed_in_parts(dataset.files[file], row_group, passing, dataset.rows_of_chunks(file, row_group))
 
 
-def _label_column(dataset: Dataset, block: Block) -> dict[str, np.ndarray]:
+def _label_column(asked: Asked, dataset: Dataset, block: Block) -> dict[str, Column]:
     if dataset.real_labels:
         return {"label": block.labels}
     if dataset.classes.size == 0 or (block.n_rows and np.isnan(block.labels[0])):
         return {}
-    return {"label": dataset.classes[block.labels.astype(np.int64)]}
+    codes = block.labels.astype(np.int64)
+    if dataset.sets is not None:
+        return {"label": asked.of_sets(dataset.sets.as_lists(codes))}
+    return {"label": dataset.classes[codes]}
 
 
 def count_on(totals: Totals, **more: int) -> None:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 @click.option("--index-base", type=click.IntRange(0, 1),
               help="Smallest feature index  [default: 1 in svmlight, 0 in others]")  # fmt: skip
 @click.option("--n-features", type=click.IntRange(1), help="Number of features  [default: the largest index seen]")
+@click.option("--several-labels", is_flag=True, help="Rows of svmlight text have several labels, as in `1,3 1:0.5`;"
+              " they become lists in Parquet, in the order of the rows.")  # fmt: skip
 @columns.columns_options
 @click.option("--append", is_flag=True, help="Add rows to the shards in OUT, which stay unchanged.")
 @terminal.overwrite_option
@@ -191,7 +193,7 @@ def label_line(dataset: Dataset) -> tuple[str, str]:
 
     if dataset.classes is None:
         return "labels", range_text(dataset.label_range)
-    return "classes", class_text(dataset)
+    return "classes" if dataset.sets is None else "labels", class_text(dataset)
 
 
 def class_text(dataset: Dataset, most: int = 6) -> str:

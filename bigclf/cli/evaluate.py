@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
     from bigclf.data.dataset import Stored
-    from bigclf.metrics.figures import Evaluation, LabelFigures, RegressionEvaluation
+    from bigclf.metrics.figures import Evaluation, RegressionEvaluation
+    from bigclf.metrics.kinds import LabelFigures
+    from bigclf.metrics.label_figures import LabelsEvaluation
     from bigclf.model.model import Model
     from bigclf.reporting import Measured
 
-Figures: TypeAlias = "Evaluation | RegressionEvaluation"
+Figures: TypeAlias = "Evaluation | RegressionEvaluation | LabelsEvaluation"
 
 
 @click.command("evaluate", short_help="Measure a model on labelled data.")
@@ -40,7 +42,8 @@ def command(
     as_json: bool, **reader: object,
 ) -> None:  # fmt: skip
     """Measure MODEL on the labelled rows DATA: accuracy, AUC, F1 and the confusion matrix, and for a model with
-    probabilities the log loss and calibration error.
+    probabilities the log loss and calibration error. Where rows have several labels each: micro and macro F1, precision
+    at 1, 3 and 5, and how well the labels are ranked.
 
     DATA is shards, or raw files like those that MODEL was trained on. For a model that predicts numbers, the
     measures are the mean squared and absolute errors and R^2. Exit code 3: no row has a label that MODEL knows.
@@ -191,7 +194,10 @@ def print_evaluation(result: Figures, most: int = 20) -> None:
         return
     bad = terminal.poor(f"{result.bad_rows:,}") if result.bad_rows else None
     terminal.facts([*figures(result), *missing_text(result.missing), ("bad rows", bad)], indent="  ")
-    if not numeric(result):
+    if of_labels(result):
+        many = len(result.classes) > most
+        _print_classes(result, result.worst() if many else result.f1, most)
+    elif not numeric(result):
         many = len(result.classes) > most
         _print_classes(result, result.worst() if many else result.f1, most)
         if len(result.classes) > 2 and (pairs := result.confused(MOST_PAIRS if many else FEW_PAIRS)):
@@ -203,6 +209,8 @@ def print_evaluation(result: Figures, most: int = 20) -> None:
 
 def knows_no_label(result: Figures) -> bool:
     """Whether the model knows the label of no row: there is nothing to tell of its classes then."""
+    if of_labels(result):
+        return bool(result.unknown) and result.mean_labels == 0
     return not numeric(result) and sum(result.unknown.values()) == result.n
 
 
@@ -219,7 +227,14 @@ def numeric(result: Figures) -> TypeIs[RegressionEvaluation]:
     return hasattr(result, "mean_squared_error")
 
 
+def of_labels(result: Figures) -> TypeIs[LabelsEvaluation]:
+    """Whether the figures are of a model of several labels a row."""
+    return hasattr(result, "precision_at")
+
+
 def headline(result: Figures) -> str:
+    if of_labels(result):
+        return f"micro F1 {result.micro_f1:.4f}, macro F1 {result.macro_f1:.4f}"
     if numeric(result):
         return f"mean squared error {result.mean_squared_error:.6g}"
     accuracy = f"accuracy {100 * result.accuracy:.2f} %"
@@ -230,6 +245,8 @@ def headline(result: Figures) -> str:
 
 def figures(result: Figures) -> list[tuple[str, object]]:
     """The figures of an evaluation that are a number each, as text."""
+    if of_labels(result):
+        return [line for line in result.lines() if line[0] != "macro F1"]
     if numeric(result):
         return [
             ("mean absolute error", f"{result.mean_absolute_error:.6g}"),
@@ -255,16 +272,17 @@ def weighted_text(result: Figures) -> str | None:
     )
 
 
-def _print_classes(result: Evaluation, lines: list[LabelFigures], most: int) -> None:
+def _print_classes(result: Evaluation | LabelsEvaluation, lines: list[LabelFigures], most: int) -> None:
     """A line a class: all of few, else the ``lines`` of those that do worst."""
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    table.add_column("class", style="bold")
+    one, several = ("label", "labels") if of_labels(result) else ("class", "classes")
+    table.add_column(one, style="bold")
     for name in ("rows", "precision", "recall", "F1"):
         table.add_column(name, justify="right")
-    confusion = result.confusion if result.confusion and len(result.classes) <= 8 else None
+    confusion = None if of_labels(result) or len(result.classes) > 8 else result.confusion
     for label in result.classes if confusion else ():
         table.add_column(f"→ {terminal.printable(label)}", justify="right", style="dim")
     for k, row in enumerate(lines):
@@ -272,5 +290,5 @@ def _print_classes(result: Evaluation, lines: list[LabelFigures], most: int) -> 
         ratios = (f"{figure:.4f}" for figure in (row["precision"], row["recall"], row["f1"]))
         table.add_row(terminal.printable(row["label"]), f"{row['rows']:,}", *ratios, *cells)
     if len(result.classes) > most:
-        click.echo(f"  the {len(lines)} worst of {len(result.classes):,} classes (all: --json)")
+        click.echo(f"  the {len(lines)} worst of {len(result.classes):,} {several} (all: --json)")
     terminal.tables().print(table)

@@ -29,7 +29,7 @@ from bigclf.units import format_bytes, format_peak, format_seconds, plural, with
 if TYPE_CHECKING:
     from bigclf.cli.jobs.record import Record
     from bigclf.data.dataset import Stored
-    from bigclf.metrics.figures import Evaluation, RegressionEvaluation
+    from bigclf.metrics.figures import AnyEvaluation
     from bigclf.model.model import Model
     from bigclf.progress import Record as EpochRecord
 
@@ -123,7 +123,7 @@ def command(
         ctx.exit(terminal.LIMITS)
 
 
-def keep_held_out(model: Model, share: float, measured: Evaluation | RegressionEvaluation, paths: list[str]) -> None:
+def keep_held_out(model: Model, share: float, measured: AnyEvaluation, paths: list[str]) -> None:
     """Note in the model, and in its files, what it was measured to be on the rows held out."""
     measured.keep_in(model, share)
     for path in paths:
@@ -348,7 +348,7 @@ def summary(model: Model, path: str) -> dict[str, object]:
     }
 
 
-def measure(model: Model, test: object, bad: columns.OfBadRows) -> Evaluation | RegressionEvaluation:
+def measure(model: Model, test: object, bad: columns.OfBadRows) -> AnyEvaluation:
     """The figures of the model on ``test``, of whose rows, where they are raw, become ``bad`` what those become that
     it was trained on."""
     from bigclf.api.evaluate import evaluate

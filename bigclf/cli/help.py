@@ -13,6 +13,7 @@ from bigclf.units import near
 TOPICS = (  # in the order in which a person needs them
     "table",
     "text",
+    "labels",
     "laptop",
     "commands",
     "python",

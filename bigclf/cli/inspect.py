@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from bigclf.data.dataset import Dataset
     from bigclf.data.drift import ShardFigures
+    from bigclf.data.label_sets import LabelSets
     from bigclf.model.calibration import Calibration
     from bigclf.model.model import Model
 
@@ -148,6 +149,16 @@ def _parquet(path: str) -> bool:
 # Data
 
 
+def sets_text(sets: LabelSets) -> str:
+    """``3.2 in the mean, at most 9; none on 12 rows``."""
+    lengths, rows = sets.lengths, max(1, int(sets.rows.sum()))
+    none = int(sets.rows[lengths == 0].sum())
+    mean = float(lengths @ sets.rows) / rows
+    return f"{mean:.1f} on average, at most {lengths.max(initial=0):,}" + (
+        f"; none on {plural(none, 'row')}" if none else ""
+    )
+
+
 def _print_shards(lines: Sequence[ShardFigures]) -> None:
     from rich.table import Table
 
@@ -175,7 +186,8 @@ def _print_data(dataset: Dataset, lines: Sequence[ShardFigures]) -> None:
             ("values", "all 1" if dataset.binary else "float32, one a row" if dataset.row_constant else "float32"),
             ("largest norm of a row", f"{told['largest_row_norm']:.4g}"),
             label_line(dataset) if dataset.classes is None
-            else ("classes", f"{len(dataset.classes):,}:  {class_text(dataset)}"),
+            else ("classes" if dataset.sets is None else "labels", f"{len(dataset.classes):,}:  {class_text(dataset)}"),
+            ("labels per row", None if dataset.sets is None else sets_text(dataset.sets)),
             ("row weights", "yes" if dataset.weighted else None),
             ("files", f"{len(dataset.files):,}, {format_bytes(told['bytes_on_disk'])} on disk"),
             ("chunks", f"{dataset.n_chunks:,}"),
@@ -224,11 +236,12 @@ def _print_model(path: str, told: Mapping[str, Any]) -> None:
     method = dict(told["method"])
     terminal.heading(path, f"a model trained with {method.pop('name', '?')}")
     classes = None if told["classes"] is None else [terminal.printable(label) for label in told["classes"]]
-    rows = 1 if classes is None or len(classes) == 2 else len(classes)
+    several = method.pop("multiclass", None) == "multi-label"
+    rows = 1 if classes is None or (len(classes) == 2 and not several) else len(classes)
     terminal.facts(
         [
             ("predicts", "numbers" if classes is None else None),
-            ("classes", None if classes is None else _listed(classes)),
+            ("labels, several a row" if several else "classes", None if classes is None else _listed(classes)),
             (
                 "weights",
                 f"{weights_text(rows, told['n_features'], told['nonzero_weights'])}, {told['dtype']}"

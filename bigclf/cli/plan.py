@@ -91,6 +91,7 @@ def show(told: dict[str, Any], bandwidth: str | None) -> None:
             ("rows", "stay in memory after one read" if resident else
              f"are read in every epoch, {format_bytes(told['bytes_read']['epoch'])}"),
             ("disk", places),
+            ("labels", f"in {told['turns']:,} turns; these figures are of one" if "turns" in told else None),
             ("network", _network_text(network, bandwidth) if workers > 1 else None),
             ("epoch", f"{format_seconds(seconds['later'])}, the first {format_seconds(seconds['first'])}"),
             ("rates", f"{1e9 * rates['first']:.3g} ns per entry in the first epoch, {1e9 * rates['later']:.3g} ns "

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
               " that sorts last; more: one column per class, `probability_CLASS`. Logistic models give"
               " uncalibrated probabilities, and models from `bigclf calibrate` calibrated ones; other models give"
               " none.")  # fmt: skip
+@click.option("--top", type=click.IntRange(1), metavar="K", help="Add the K classes with the greatest decision values"
+              " and their scores, as columns `top_1`, `top_1_score` and so on; for more than two classes, or several"
+              " labels per row.")  # fmt: skip
 @click.option("--unseen", type=click.Choice(["ignore", "error"]), default="ignore", show_default=True,
               help="What to do with features the model does not know; for raw files, with unknown categories in columns"
               " that are not hashed.")  # fmt: skip
@@ -45,6 +48,7 @@ def command(
     out: str,
     scores: bool,
     proba: bool,
+    top: int | None,
     unseen: str,
     keep: str | None,
     memory: str | None,
@@ -58,14 +62,15 @@ def command(
     needed.
 
     OUT is a directory with one Parquet file per input file, or a single CSV file. It holds the predictions
-    and the input columns that are not used as features. After an interruption, run the same command again: finished
-    files are kept, and so are the finished parts of long ones.
+    and the input columns that are not used as features. Several labels per row are a list, joined by commas in CSV.
+    After an interruption, run the same command again: finished files are kept, and so are the finished parts of long
+    ones.
     """
     from bigclf.model.model import load
 
     known, where = columns.as_read(load(model), reader), list(data) if len(data) > 1 else data[0]
     options: Options = {"scores": scores, "proba": proba, "unseen": unseen, "keep": names_in(keep)}
-    options["memory"] = memory or "1GB"
+    options["memory"], options["top"] = memory or "1GB", top or 0
     if workers or patience:
         options["workers"] = Workers(terminal.workers_of(workers), None, terminal.patience_of(patience))
     if out == "-":

@@ -50,7 +50,7 @@ from bigclf.errors import BigclfError, ClusterError, DataError, MemoryBudgetErro
 from bigclf.machine import differences, facts, remedy
 from bigclf.maths.deltas import State, n_bytes
 from bigclf.maths.mixing import FAN
-from bigclf.metrics.figures import PartialEvaluation, PartialRegression
+from bigclf.metrics.figures import AnyPart
 from bigclf.progress import Event, Plan, Status, Watcher
 from bigclf.training.engines import Round
 from bigclf.training.executor import Job
@@ -1046,7 +1046,7 @@ class Measuring(Crew[Measured]):
         needed = bytes_needed(measure, parts)
         super().__init__(uuid.uuid4().hex, _for_elsewhere(measure), needed, idle, link=link, patience=patience)
 
-    def measured(self) -> Iterator[PartialEvaluation | PartialRegression]:
+    def measured(self) -> Iterator[AnyPart]:
         """Every part once, in order."""
         if self._progress is not None:
             told: Plan = {"n_rows": self.measure.source.n_rows, "task": "rows", "status": self.status}

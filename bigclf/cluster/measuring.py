@@ -9,7 +9,7 @@ import numpy as np
 
 from bigclf.cluster.worker_tasks import Failure, Parcel
 from bigclf.metrics import figures
-from bigclf.metrics.figures import PartialEvaluation, PartialRegression
+from bigclf.metrics.figures import AnyPart
 from bigclf.model.model import Model
 
 if TYPE_CHECKING:
@@ -27,9 +27,7 @@ class Measure(NamedTuple):
     source: Any
     exact: bool
 
-    def part(
-        self, first: int, last: int, advance: Callable[[int, int], object] | None = None
-    ) -> PartialEvaluation | PartialRegression:
+    def part(self, first: int, last: int, advance: Callable[[int, int], object] | None = None) -> AnyPart:
         """The chunks first:last."""
         return figures.partial_evaluation(self.model, self.source, first, last, exact=self.exact, advance=advance)
 
@@ -45,7 +43,7 @@ class Part(NamedTuple):
 class Measured(NamedTuple):
     """A part, with the bytes that were decoded for it."""
 
-    part: PartialEvaluation | PartialRegression
+    part: AnyPart
     n_bytes: int
 
 

@@ -18,6 +18,7 @@ from bigclf.conversion.foreign_rows import collected, is_collected
 from bigclf.conversion.tables.from_columns import convert_columns
 from bigclf.conversion.tables.reading import format_of
 from bigclf.conversion.text import pieces, readers
+from bigclf.conversion.text.label_lists import convert_lists
 from bigclf.conversion.text.parsed import Options
 from bigclf.data.bad_rows import MOST_BAD
 from bigclf.data.dataset import TARGET_NNZ, Dataset
@@ -51,6 +52,7 @@ def convert(
     progress: Watcher | None = None,
     features: object = None,
     append: bool = False,
+    several_labels: bool = False,
     **others: Never,
 ) -> Dataset:
     """Convert sparse text, or raw tables and texts, to shards.
@@ -81,6 +83,8 @@ def convert(
         learned of them in the same read (means, dictionaries, frequencies ...) goes with the shards.
     append : add to the shards that are at ``out``, which keep their bytes. Classes and, of sparse text, features may
         become more; raw columns become the features that they are there.
+    several_labels : of "svmlight": rows have any number of labels, ``1,3 1:0.5``, which become lists in Parquet. The
+        rows keep their order, and each has to be right.
 
     Returns
     -------
@@ -116,6 +120,8 @@ def convert(
     reader = readers.find(format, COLUMNS)
     _check_choices(on_bad_rows, index_base, chunk_nnz, shard_nnz, max_bad_fraction)
     parsing = parsing_options(reader, format, index_base, n_features, hash_bits)
+    if several_labels:
+        return _convert_lists(source, out, format, parsing, overwrite, append, on_bad_rows)
     total = parse_bytes(memory)
     sources = [pieces.look_at(path, number) for number, path in enumerate(files.expand(source))]
     workers = processes(workers, total, sources)
@@ -153,6 +159,24 @@ def convert(
     dataset.report = converter.report(dataset)
     dataset.warnings += converter.warnings(index_base)
     return dataset
+
+
+def _convert_lists(
+    source: files.Paths,
+    out: files.PathLike,
+    format: str,
+    parsing: Options,
+    overwrite: bool,
+    append: bool,
+    on_bad_rows: str,
+) -> Dataset:
+    """``convert`` of rows with several labels each."""
+    if format != "svmlight" or append or on_bad_rows != "error":
+        raise TypeError(
+            "several_labels (--several-labels) is for svmlight text, with append=False and on_bad_rows='error'"
+        )
+    sources = [pieces.look_at(path, number) for number, path in enumerate(files.expand(source))]
+    return convert_lists(sources, out, parsing, overwrite)
 
 
 def _as_known(sources: list[pieces.Source]) -> list[tuple[str, int, int]]:

@@ -66,6 +66,9 @@ def split(
     MemoryBudgetError : the column ``order`` does not fit ``memory``. RunError : what is to be written is there already.
     """
     dataset = data if isinstance(data, Dataset) else Dataset(data)
+    if dataset.sets is not None:
+        message = "split knows no rows with lists of labels yet; cut the Parquet files with another program"
+        raise DataError(message, file=dataset.files[0], column=dataset.layout.label)
     bounds = _bounds(parts)
     if by is not None and order is not None:
         raise ValueError("by and order are two ways to split: take one of them")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bigclf.data import label_sets
 from bigclf.data.chunk_table import Chunks, warn_of_numbers, warn_of_rare
 from bigclf.data.shards import rows_of_table
 from bigclf.errors import DataError
@@ -38,7 +39,8 @@ class Arrays:
     X : numpy [rows, features], scipy sparse, pandas DataFrame (of sparse columns too), or pyarrow Table of numbers or
         with a column of vectors, as in Parquet. A CSR matrix of float32 with sorted indices is used where it lies,
         without a copy.
-    y : [rows] labels: ints, floats, strings or bools, of one kind; numbers where they are to be predicted.
+    y : [rows] labels: ints, floats, strings or bools, of one kind; numbers where they are to be predicted. Of rows with
+        several labels each an indicator matrix [rows, labels], dense or sparse, or a list of labels for each row.
     sample_weight : [rows] at least 0, or None.
     least_chunks : rows are cut into at least so many chunks, where there are as many rows.
     real_labels : labels are numbers to predict; then there are no ``classes`` (None), and blocks hold the numbers.
@@ -64,7 +66,11 @@ class Arrays:
         classes: np.ndarray | None = None,
     ) -> None:
         indptr, indices, values, self.n_features = csr_arrays(X)
-        labels = number_array(y) if real_labels else label_array(y)
+        self.sets = label_sets.of_memory(y) if not real_labels and label_sets.are_sets(y) else None
+        if self.sets is not None:
+            labels = np.arange(self.sets.rows.size)
+        else:
+            labels = number_array(y) if real_labels else label_array(y)
         self.n_rows = indptr.size - 1
         if labels.size != self.n_rows:
             raise ValueError(f"X has {self.n_rows} rows and y has {labels.size} labels")
@@ -72,12 +78,17 @@ class Arrays:
         self.classes: Any = None
         self.class_counts: Any = None
         codes = labels
-        if classes is not None:
+        if self.sets is not None:
+            self.classes, self.class_counts = self.sets.labels, self.sets.rows_of_labels()
+        elif classes is not None:
             self.classes, codes = classes, known_codes(labels, classes)
             self.class_counts = np.bincount(codes, minlength=classes.size)
         elif not real_labels:
             self.classes, codes, self.class_counts = distinct(labels)
-        self.warnings = warn_of_numbers(self.classes) or warn_of_rare(self.classes, self.class_counts)
+        if self.sets is not None:
+            self.warnings = label_sets.warn_of_one_sided(self.classes, self.class_counts, self.n_rows)
+        else:
+            self.warnings = warn_of_numbers(self.classes) or warn_of_rare(self.classes, self.class_counts)
         weights = np.ones(self.n_rows) if sample_weight is None else weight_array(sample_weight, self.n_rows)
         self.weighted = sample_weight is not None
         self.weight_sum = float(weights.sum())
@@ -101,7 +112,7 @@ class Arrays:
         self.features: dict[str, Any] = {"kind": "given", "version": 1}
         if names := column_names(X, self.n_features):
             self.features["names"] = names
-            self.warnings += warn_of_labels(names, self._block, self.n_features, labels)
+            self.warnings += [] if self.sets else warn_of_labels(names, self._block, self.n_features, labels)
         self.learned: dict[str, np.ndarray] = {}
         self.chunks = cut(indptr, least_chunks)
         self.max_group_rows = int(self.chunks.rows.max(initial=0))
@@ -110,7 +121,7 @@ class Arrays:
         self.written_here = True
         self.in_parts = np.zeros(self.chunks.file.size, bool)
         runs = int((np.diff(codes) != 0).sum()) + 1
-        self.sorted_labels = not real_labels and bool(runs == self.classes.size > 1)
+        self.sorted_labels = not (real_labels or self.sets) and bool(runs == self.classes.size > 1)
 
     @property
     def n_chunks(self) -> int:
@@ -120,6 +131,8 @@ class Arrays:
     def learnable_counts(self) -> np.ndarray:
         """Rows of each class with a weight above 0, int64 [K]."""
         codes = self._block.labels[self._block.weights > 0].astype(np.int64)
+        if self.sets is not None:
+            return self.sets.rows_of_labels(np.bincount(codes, minlength=self.n_rows))
         return np.bincount(codes, minlength=self.classes.size)
 
     @functools.cached_property
@@ -129,7 +142,8 @@ class Arrays:
 
         digest = xxhash.xxh3_128()
         names = np.empty(0) if self.classes is None else np.char.encode(self.classes.astype(str), "utf-8")
-        for array in (*self._block, names):
+        sets = () if self.sets is None else (self.sets.indptr, self.sets.members)
+        for array in (*self._block, names, *sets):
             digest.update(f"{array.dtype.str}{array.shape}".encode())
             digest.update(np.ascontiguousarray(array).view(np.uint8))
         return str(digest.hexdigest())
@@ -144,6 +158,8 @@ class Arrays:
             return self
         found = copy.copy(self)
         found.__dict__.pop("digest", None)
+        if self.sets is not None:
+            raise ValueError("every row has a list of labels; numbers are needed to learn to predict numbers")
         numbers = number_array(self.classes)[self._block.labels.astype(np.int64)]
         found._block = self._block._replace(labels=numbers)
         found.real_labels, found.classes, found.class_counts, found.sorted_labels = True, None, None, False

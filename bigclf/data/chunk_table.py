@@ -19,6 +19,7 @@ import numpy as np
 
 from bigclf.data import shards
 from bigclf.data.footer import Footer, Group
+from bigclf.data.label_sets import TEXT, WHOLE
 from bigclf.data.shards import Layout, Rows
 from bigclf.errors import DataError, MemoryBudgetError, SchemaError
 from bigclf.features.arrow import as_numpy
@@ -90,7 +91,7 @@ class Facts:
     n_rows: int = 0
     nnz: int = 0
     n_features: int = 0
-    label_dtype: str = ""  # numpy's name, "str" for text, "" when there are no labels
+    label_dtype: str = ""  # numpy's name, "str" for text, as in ``label_sets`` for lists, "" when there are none
     counts: Counter[Any] = dataclasses.field(default_factory=Counter)
     label_changes: int = 0  # rows whose label is not that of the row before
     binary: bool = True
@@ -125,7 +126,7 @@ class Facts:
 
     def labels_span(self) -> tuple[float, float, float] | None:
         """Least, greatest and sum of the labels, or None where there are none or they are text."""
-        if self.label_range is not None or not self.counts or self.label_dtype == "str":
+        if self.label_range is not None or not self.counts or self.label_dtype in ("str", WHOLE, TEXT):
             return self.label_range
         total = math.fsum(float(label) * n for label, n in self.counts.items())
         return float(min(self.counts)), float(max(self.counts)), total
@@ -168,10 +169,15 @@ MANIFEST = {
     "chunks": text(),
     "weighted": FLAG,
     "zero_weight": optional(list_of(tuple_of(whole(), whole(1), whole()))),
-    "label_dtype": text("", "bool", "str", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)),
-                        "float16", "float32", "float64"),
+    "label_dtype": text("", "bool", "str", WHOLE, TEXT, "float16", "float32", "float64",
+                        *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64))),
     "index_width": either(whole(4, 4), whole(8, 8)),
 }  # fmt: skip
+
+
+def kept_as(kind: str) -> str:
+    """How labels of a kind are kept: sets as text."""
+    return "str" if kind in (WHOLE, TEXT) else kind
 
 
 def check_manifest(told: Any) -> None:
@@ -180,7 +186,8 @@ def check_manifest(told: Any) -> None:
     check_features(told["features"])
     if "conversion" in told:
         check_fields(told["conversion"], CONVERSION, "conversion")
-    kinds, dtype = {type(label).__name__ for label in told["classes"]}, told["label_dtype"].rstrip("0123456789")
+    kinds = {type(label).__name__ for label in told["classes"]}
+    dtype = kept_as(told["label_dtype"]).rstrip("0123456789")
     check_relations([
         (kinds <= {dtype.removeprefix("u")}, "classes", f"labels of the type {told['label_dtype'] or 'none'}"),
         (told["weighted"] or told["weight_sum"] == told["n_rows"], "weight_sum", "n_rows where rows have no weights"),
@@ -236,7 +243,7 @@ def _joined(
 
 def _wider(a: str, b: str) -> str:
     """The label type that holds both; the kinds are known to agree."""
-    return a or b if "str" in (a, b) or not (a and b) else np.result_type(a, b).name
+    return a or b if a == b or not (a and b) else np.result_type(a, b).name
 
 
 class Header(NamedTuple):
@@ -329,7 +336,7 @@ def _entries_claimed(group: Group, layout: Layout) -> int:
 def _check_labels(told: Mapping[str, Any], types: Mapping[str, str], path: str) -> None:
     """Refuse a footer whose classes are of another kind than the column of labels."""
     kinds = {type(label).__name__ for label in told["classes"]}
-    if not kinds <= {types.get("label")}:
+    if not kinds <= {kept_as(types.get("label", ""))}:
         raise DataError(f"the facts in the footer are damaged (field 'classes' must be labels of the type "
                         f"{types.get('label')}); copy the file again", file=path)  # fmt: skip
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from bigclf import files
 from bigclf.compiled.jit import compiling
-from bigclf.data import pages, shards, vectors
+from bigclf.data import label_sets, pages, shards, vectors
 from bigclf.data.chunk_table import (
     Chunks,
     Distinct,
@@ -35,6 +35,7 @@ from bigclf.data.chunk_table import (
     group_starts,
     in_threads,
     is_sorted,
+    kept_as,
     largest_group,
     read_header,
     table_digest,
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from bigclf.data.label_sets import LabelSets
     from bigclf.data.pages import Pages
 
 log = logging.getLogger("bigclf")
@@ -161,6 +163,8 @@ class Dataset:
     classes : [K] ascending, in the label's own type; class_counts : int64 [K]; both None with ``real_labels``.
     real_labels : whether labels are numbers to predict: always where there are more than 100,000 distinct ones that
         are not whole numbers, else in what ``with_real_labels`` returns.
+    sets : where rows have lists of labels, the distinct ones (``LabelSets``); ``classes`` are then the labels, blocks
+        hold codes of sets, and ``class_counts`` count a row once for each of its labels. Else None.
     label_range : "min", "max" and "mean" of labels that are numbers; None for text and where there are none.
     binary : whether every value is 1; row_constant : else whether no row has two values that differ (in both cases
         blocks hold no values; files written before this was noted count as having them).
@@ -236,7 +240,8 @@ class Dataset:
         self._take_labels(facts)
         self.features, self.layout, self.chunks = known.features, known.layout, chunks
         self.conversion = dict(known.conversion or {})
-        self.sorted_labels = not self.real_labels and is_sorted(self.class_counts, facts.label_changes)
+        rows_of_codes = self.class_counts if self.sets is None else self.sets.rows
+        self.sorted_labels = not self.real_labels and is_sorted(rows_of_codes, facts.label_changes)
         self.max_group_rows, self.max_group_nnz = largest_group(chunks)
         self.warnings = self._warnings()
         self._known = known
@@ -250,10 +255,21 @@ class Dataset:
         self.real_labels = facts.label_range is not None
         self.classes: Any = None
         self.class_counts: Any = None
-        if not self.real_labels:
+        self.sets: LabelSets | None = None
+        self._set_texts = np.empty(0, str)
+        if facts.label_dtype in label_sets.BETWEEN:
+            self._take_sets(facts)
+        elif not self.real_labels:
             ordered = sorted(facts.counts)
             self.classes = np.array(ordered, dtype=facts.label_dtype or np.float64)
             self.class_counts = np.array([facts.counts[c] for c in ordered], np.int64)
+
+    def _take_sets(self, facts: Facts) -> None:
+        """Of rows with several labels each the sets; the classes are the labels."""
+        ordered = sorted(facts.counts)
+        self._set_texts = np.array(ordered, dtype=str)
+        self.sets = label_sets.of_texts(ordered, [facts.counts[text] for text in ordered], facts.label_dtype)
+        self.classes, self.class_counts = self.sets.labels, self.sets.rows_of_labels()
 
     def with_real_labels(self) -> Dataset:
         """The same rows with labels that are numbers to predict: those of blocks are then the numbers themselves.
@@ -264,8 +280,9 @@ class Dataset:
         """
         if self.real_labels:
             return self
-        if self._known.facts.label_dtype == "str":
-            message = "the labels are text; numbers are needed to learn to predict numbers"
+        if kept_as(self._known.facts.label_dtype) == "str":
+            what = "labels are text" if self.sets is None else "rows have lists of labels"
+            message = f"the {what}; numbers are needed to learn to predict numbers"
             raise SchemaError(message, file=self.files[0], column=self.layout.label)
         found = copy.copy(self)
         found.real_labels, found.classes, found.class_counts = True, None, None
@@ -328,7 +345,7 @@ class Dataset:
     def learnable_counts(self) -> np.ndarray:
         """Rows of each class with a weight above 0, int64 [K]. Where some rows weigh 0, the labels of their row groups
         are read for it."""
-        counts: np.ndarray = self.class_counts.copy()
+        counts: np.ndarray = (self.class_counts if self.sets is None else self.sets.rows).copy()
         chunks = np.flatnonzero(self._known.zero_weight[:, 0])
         table = self._known.chunks
         places = {*zip(table.file[chunks].tolist(), table.row_group[chunks].tolist(), strict=True)}
@@ -337,7 +354,7 @@ class Dataset:
             for labels, weights in shards.read_labels(self._handle(file).file, row_group, self.layout, path):
                 codes = self._codes(labels, len(labels), path, row_group)
                 counts -= np.bincount(codes[weights == 0].astype(np.int64), minlength=counts.size)
-        return counts
+        return counts if self.sets is None else self.sets.rows_of_labels(counts)
 
     @property
     def written_here(self) -> bool:
@@ -360,7 +377,10 @@ class Dataset:
             found.append("the labels are sorted: equal labels stand together; online methods learn badly from such "
                          "an order, shuffle the rows (bigclf convert does)")  # fmt: skip
         found += self._left_out()
-        found += warn_of_numbers(self.classes) or warn_of_rare(self.classes, self.class_counts)
+        if self.sets is not None:
+            found += label_sets.warn_of_one_sided(self.classes, self.class_counts, int(self.sets.rows.sum()))
+        else:
+            found += warn_of_numbers(self.classes) or warn_of_rare(self.classes, self.class_counts)
         same = Counter((f.size, f.footer) for f in self.fingerprints)
         twice = [path for path, f in zip(self.files, self.fingerprints, strict=True) if same[f.size, f.footer] > 1]
         if twice:
@@ -777,7 +797,7 @@ class Dataset:
             return np.full(n_rows, np.nan)
         if self.real_labels:
             return as_numpy(labels).astype(np.float64)
-        codes = class_codes(labels, self.classes)
+        codes = class_codes(labels, self.classes if self.sets is None else self._set_texts)
         unknown = np.flatnonzero(codes < 0)
         if unknown.size:
             row = int(unknown[0])
@@ -893,7 +913,8 @@ class Dataset:
             lines["labels"] = range_text(self.label_range)
         else:
             shown = ", ".join(f"{c} ({n:,})" for c, n in zip(self.classes[:8], self.class_counts[:8], strict=True))
-            lines["classes"] = f"{self.classes.size:,}: {shown}" + (", ..." if self.classes.size > 8 else "")
+            kind, n = "classes" if self.sets is None else "labels", self.classes.size
+            lines[kind] = f"{n:,}: {shown}" + (", ..." if n > 8 else "")
         return lines
 
 
@@ -977,7 +998,11 @@ def require_trainable(dataset: Dataset, regression: bool = False) -> None:
         raise DataError(f"there are no rows in {len(dataset.files)} file(s)", file=place)
     if not regression:
         require_classes(dataset)
-    if not regression and dataset.classes.size < 2:
+    if not regression and dataset.classes.size < (2 if dataset.sets is None else 1):
+        if dataset.sets is not None:
+            raise DataError(
+                "every list of labels is empty; training needs a label", file=place, column=dataset.layout.label
+            )
         only = dataset.classes[0].item()
         message = f"every one of the {dataset.n_rows:,} rows has the label {only!r}; training needs two classes"
         named = dataset.features.get("label") if dataset.made_of else None  # raw columns: what the file calls it

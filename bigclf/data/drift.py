@@ -39,7 +39,7 @@ def shards_of(dataset: Dataset) -> list[Shard]:
     found = []
     for path, told in zip(dataset.files, facts, strict=False):
         shares = None
-        if dataset.classes is not None:
+        if dataset.classes is not None and dataset.sets is None:
             counts = np.array([told.counts.get(label, 0) for label in dataset.classes.tolist()], np.float64)
             shares = counts / max(told.n_rows, 1)
         name = masked(files.base_name(path))
@@ -56,7 +56,7 @@ def _labels(dataset: Dataset, found: list[Shard]) -> list[str]:
     """Pearson's chi-squared test of each shard's classes against the whole, for so many shards at once."""
     from scipy.stats import chi2
 
-    if dataset.classes is None or dataset.classes.size < 2 or len(found) < 2:
+    if dataset.classes is None or dataset.sets is not None or dataset.classes.size < 2 or len(found) < 2:
         return []
     whole = dataset.class_counts / max(dataset.n_rows, 1)
     unlike = []

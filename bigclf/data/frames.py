@@ -23,12 +23,22 @@ def like(table: object, columns: Mapping[str, np.ndarray]) -> object:
     """
     known: Any = table
     if hasattr(known, "iloc"):
-        return type(known)(dict(columns), index=known.index)
+        plain = {
+            name: column.to_pandas() if hasattr(column, "to_pandas") else column for name, column in columns.items()
+        }
+        return type(known)(
+            {name: getattr(column, "values", column) for name, column in plain.items()}, index=known.index
+        )
     if hasattr(known, "to_arrow"):
         return type(known)(dict(columns))
     if hasattr(known, "column_names"):
         return type(known).from_pydict(dict(columns))
     raise TypeError("it is no frame")
+
+
+def _plain(column: object) -> object:
+    """Lists of labels as pandas takes them beside an index."""
+    return column.to_pandas().to_numpy() if hasattr(column, "to_pandas") else column
 
 
 def batch_by_batch(

@@ -28,6 +28,7 @@ PART_WORK = 2**28  # multiplications, bytes of text or whatever ``work`` counts:
 
 Totals = dict[str, int]  # what came of a file so far: "rows", "work" done and whatever its reader needs to go on
 ArrowColumns: TypeAlias = "Mapping[str, pa.Array | pa.ChunkedArray]"
+Column: TypeAlias = "np.ndarray | pa.Array"
 Columns: TypeAlias = "Mapping[str, np.ndarray | pa.Array | pa.ChunkedArray]"  # by name, [m]
 
 
@@ -85,6 +86,13 @@ def _arrow(column: np.ndarray | pa.Array | pa.ChunkedArray) -> pa.Array | pa.Chu
     if isinstance(column, np.ndarray) and column.dtype.kind in "UO":
         return pa.array(column.tolist(), pa.string())
     return column if isinstance(column, pa.ChunkedArray) else pa.array(column)
+
+
+def end_to_end(parts: Sequence[Column]) -> Column:
+    """Columns one after the other, numpy's or Arrow's."""
+    import pyarrow as pa
+
+    return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else pa.concat_arrays(parts)
 
 
 # In parts

@@ -9,6 +9,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from bigclf.data.chunk_table import Chunks
+    from bigclf.data.label_sets import LabelSets
     from bigclf.maths.block import Block, Entries
 
 
@@ -34,6 +35,7 @@ class Rows(Protocol):
     warnings: list[str]
     classes: Any  # [K], or None where labels are numbers
     class_counts: Any
+    sets: LabelSets | None  # of rows with several labels each, whose ``classes`` are the labels
     features: dict[str, Any]
     chunks: Chunks
 

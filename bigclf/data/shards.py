@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bigclf import files
-from bigclf.data import pages, vectors
+from bigclf.data import label_sets, pages, vectors
 from bigclf.data.footer import Footer, check, parse
 from bigclf.errors import BigclfError, DataError, SchemaError
 from bigclf.features.arrow import FLOAT32_MAX, as_numpy
@@ -334,7 +334,10 @@ def _label_kind(type_: pa.DataType, name: str, path: str) -> str:
     for kind, test in tests.items():
         if test(type_):
             return kind
-    raise SchemaError(f"labels must be booleans, integers, numbers or strings, not {type_}", file=path, column=name)
+    if (sets := label_sets.item_kind(type_)) is not None:
+        return sets
+    message = f"labels must be booleans, integers, numbers or strings, or lists of integers or strings, not {type_}"
+    raise SchemaError(message, file=path, column=name)
 
 
 def has_column(schema: pa.Schema, name: str) -> bool:
@@ -357,7 +360,9 @@ def label_dtype(schema: pa.Schema, layout: Layout) -> str:
     kind = _label_kind(type_, layout.label, "")
     if pa.types.is_decimal(type_):
         return f"{kind}64"
-    return kind if kind == "str" else NUMPY_NAMES.get(str(type_), str(type_))  # to_pandas_dtype may want pandas
+    if kind in ("str", label_sets.WHOLE, label_sets.TEXT):
+        return kind
+    return NUMPY_NAMES.get(str(type_), str(type_))  # to_pandas_dtype may want pandas
 
 
 # Reading rows
@@ -656,6 +661,12 @@ class _Group:
 
         if labels is None:
             return None
+        if label_sets.item_kind(labels.type) is not None:
+
+            def refused(message: str, row: int) -> DataError:
+                return DataError(message, **self.place, row=row, column=self.layout.label)
+
+            return label_sets.as_texts(labels, refused)
         if pa.types.is_dictionary(labels.type):
             labels = labels.dictionary_decode()
             self.check_nulls(labels, self.layout.label or "")

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-import abc
 import math
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, TypedDict
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 import numpy as np
 
 from bigclf.compiled.jit import clock
 from bigclf.data.arrays import label_array, number_array
 from bigclf.data.dataset import Dataset, Stored, as_trained, require_classes
+from bigclf.data.label_sets import are_sets, n_labels, of_memory
 from bigclf.errors import DataError, MemoryBudgetError
 from bigclf.features.values import apart
 from bigclf.maths.block import Block
 from bigclf.maths.deltas import n_bytes
 from bigclf.methods import METHODS
+from bigclf.metrics.kinds import Figures, LabelFigures, f1_of, rows_trained_on
+from bigclf.metrics.label_figures import LabelsEvaluation, PartialLabels
 from bigclf.model.explanations import giving_away
 from bigclf.model.model import PIECE_BYTES, Model, is_stored, require_same_columns, unseen_text
 from bigclf.model.raw_input import BadRows, as_shards, labels_of_table, left_out
 from bigclf.progress import Watcher, watcher
 from bigclf.texts import card, grid
-from bigclf.units import format_bytes, parse_bytes, plural
+from bigclf.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from bigclf.data.rows import Rows
@@ -37,7 +39,6 @@ BINS = 2**20
 RELIABILITY_BINS = 10
 UNITS = 2**30  # of a probability that is summed: whole numbers have no order of summing, to 8 billion rows in a bin
 MOST_CLASSES_SHOWN = 10  # in a notebook, whose lines are short
-MOST_CLASSES_KEPT = 20  # of which a model keeps the tables of its held-out rows: some kB
 MOST_CLASSES_CONFUSED = 1000  # a confusion of more classes is a table nobody reads and no memory holds
 
 
@@ -49,63 +50,6 @@ class Bin(TypedDict):
     rows: int
     probability: float | None
     share: float | None
-
-
-class LabelFigures(TypedDict):
-    label: object
-    rows: int
-    precision: float
-    recall: float
-    f1: float
-
-
-class Figures(abc.ABC):
-    """What dataclasses of figures share: they are also read like a dict."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)  # type: ignore[call-overload, no-any-return]
-
-    def __getitem__(self, name: str) -> Any:
-        return getattr(self, name)
-
-    def keys(self) -> list[str]:
-        return [f.name for f in fields(self)]  # type: ignore[arg-type]
-
-    def __repr__(self) -> str:
-        """The main figures; the rest is a long page (``to_dict``)."""
-        n, seen, bad = self["n"], self["trained_on"], self["bad_rows"]
-        told = [plural(n, "row"), *self._main_figures()]
-        told += [f"{plural(bad, 'bad row')} left out"] * bool(bad) + [rows_trained_on(seen)] * bool(seen)
-        return f"<{type(self).__name__}: {', '.join(told)}>"
-
-    @abc.abstractmethod
-    def _main_figures(self) -> list[str]:
-        """What ``repr`` tells of them, one text a figure."""
-
-    def leave_out(self, bad_rows: int, why: str) -> None:
-        """Tell of bad rows that are not in the figures."""
-        self.bad_rows = bad_rows
-        if bad_rows:
-            self.notes.insert(0, why)  # type: ignore[attr-defined]
-
-    def keep_in(self, model: Model, share: float) -> None:
-        """Note in the facts of ``model`` that these figures are of the ``share`` of the rows held out of its training.
-
-        ``held_out`` has rows and one figure. ``held_out_figures`` has all that the function of this name makes an
-        evaluation of: without the classes, which the model knows, and of many of them without the tables.
-        """
-        figures = self.to_dict()
-        name = "mean_squared_error" if model.regression else "accuracy"
-        model.facts["held_out"] = {"share": share, "n": figures["n"], name: figures[name]}
-        for left in ("classes", "unknown", "trained_on", "seconds"):
-            figures.pop(left, None)
-        for row in figures.get("f1", ()):
-            del row["label"]
-        if len(figures.get("f1", ())) > MOST_CLASSES_KEPT:
-            figures |= {"f1": [], "confusion": None}
-            why = f"a model keeps it for {MOST_CLASSES_KEPT} classes at most"
-            figures["missing"] = {**figures["missing"], "confusion": why}
-        model.facts["held_out_figures"] = figures
 
 
 @dataclass(repr=False)
@@ -251,10 +195,13 @@ class RegressionEvaluation(Figures):
         return card("Evaluation", facts)
 
 
+AnyEvaluation: TypeAlias = Evaluation | RegressionEvaluation | LabelsEvaluation
+
+
 def evaluate(
     model: Model, data: object, y: object = None, *, memory: str | int = "1GB", bad: BadRows | None = None,
     progress: Watcher | None = None,
-) -> Evaluation | RegressionEvaluation:  # fmt: skip
+) -> AnyEvaluation:  # fmt: skip
     """Measure ``model`` on labelled rows.
 
     Parameters
@@ -292,9 +239,7 @@ def evaluate(
     return found
 
 
-def _evaluate_shards(
-    model: Model, data: Stored, memory: int, progress: Watcher | None
-) -> Evaluation | RegressionEvaluation:
+def _evaluate_shards(model: Model, data: Stored, memory: int, progress: Watcher | None) -> AnyEvaluation:
     dataset = labelled_dataset(model, data)
     if dataset.n_rows == 0:
         raise DataError("there are no rows to measure the model on", file=dataset.files[0])
@@ -306,9 +251,11 @@ def _evaluate_shards(
     return concluded(model, dataset, part)
 
 
-def _evaluate_array(model: Model, X: object, y: object) -> Evaluation | RegressionEvaluation:
+def _evaluate_array(model: Model, X: object, y: object) -> AnyEvaluation:
     if model.regression:
         return _evaluate_numbers(model, X, number_array(y))
+    if model.multilabel:
+        return _evaluate_labels(model, X, y)
     classes, codes, counts = np.unique(label_array(y), return_inverse=True, return_counts=True)
     if codes.size == 0:
         raise DataError("there are no rows to measure the model on")
@@ -323,6 +270,21 @@ def _evaluate_array(model: Model, X: object, y: object) -> Evaluation | Regressi
         scores = scores.reshape(codes.size, -1)
     part.add(model, scores, class_positions(model, classes)[codes])
     return _figures(model, classes, counts, part)
+
+
+def _evaluate_labels(model: Model, X: object, y: object) -> LabelsEvaluation:
+    if not are_sets(y):
+        raise TypeError("the model gives several labels a row: y is an indicator matrix [n, K], or a list for each row")
+    sets = of_memory(y, model.classes_ if n_labels(y) == model.classes_.size else None)
+    n = sets.rows.size
+    if n == 0:
+        raise DataError("there are no rows to measure the model on")
+    part, known = PartialLabels(model), sets.positions(model.classes_)
+    scores = model.decision_function(X)
+    if len(scores) != n:
+        raise ValueError(f"X has {len(scores)} rows and y has {n}")
+    part.add_scores(scores, known.indptr, known.members)
+    return part.figures(model, sets)
 
 
 def _evaluate_numbers(model: Model, X: object, labels: np.ndarray) -> RegressionEvaluation:
@@ -343,6 +305,9 @@ def _evaluate_numbers(model: Model, X: object, labels: np.ndarray) -> Regression
 #     total = no_part(model, exact=exact, rows=dataset.n_rows)
 #     total.merge(part)                                                       # each part, in the order of the chunks
 #     concluded(model, dataset, total)                                        # what evaluate() returns, to the bit
+
+
+AnyPart: TypeAlias = "PartialEvaluation | PartialRegression | PartialLabels"
 
 
 def exact_auc_fits(model: Model, dataset: Dataset, memory: int) -> bool:
@@ -370,7 +335,7 @@ def scoring_bytes(model: Model, dataset: Dataset) -> int:
     rows, nnz = int(dataset.chunks.rows.max(initial=0)), int(dataset.chunks.nnz.max(initial=0))
     decoded_twice = 2 * (nnz * (dataset.index_width + 4) + rows * 40)  # this chunk and the one read ahead
     values = 8 * (2 * model.intercept_.size + 4)
-    by_codes = model.many and model.no_probabilities() is not None
+    by_codes = model.multilabel or (model.many and model.no_probabilities() is not None)
     scores = min(rows * values, 2 * PIECE_BYTES + values) if by_codes else rows * values
     return int(model.n_bytes + decoded_twice + scores)
 
@@ -383,7 +348,7 @@ def partial_evaluation(
     *,
     exact: bool,
     advance: Callable[[int, int], object] | None = None,
-) -> PartialEvaluation | PartialRegression:
+) -> AnyPart:
     """Measure ``model`` on the chunks first_chunk:last_chunk of ``dataset``; a pure function for any process.
 
     Parameters
@@ -403,6 +368,8 @@ def partial_evaluation(
     _require_labels(model, dataset)
     rows = int(dataset.chunks.rows[first_chunk:last_chunk].sum())
     part = no_part(model, exact=exact, rows=rows, first=first_chunk)
+    if isinstance(part, PartialLabels):
+        return _partial_labels(model, dataset, first_chunk, last_chunk, part, advance)
     positions = None if model.regression else class_positions(model, dataset.classes)
     by_codes = model.many and model.no_probabilities() is not None
     for chunk, block in decoded(dataset, list(row_groups(dataset, first_chunk, last_chunk))):
@@ -417,21 +384,46 @@ def partial_evaluation(
     return part
 
 
+def _partial_labels(
+    model: Model,
+    dataset: Dataset,
+    first: int,
+    last: int,
+    part: PartialLabels,
+    advance: Callable[[int, int], object] | None,
+) -> PartialLabels:
+    """The same of rows with several labels each."""
+    assert dataset.sets is not None
+    sets = dataset.sets.positions(model.classes_)
+    for chunk, block in decoded(dataset, list(row_groups(dataset, first, last))):
+        if first <= chunk < last:
+            part.add(model, block, sets)
+            if advance is not None:
+                advance(block.n_rows, block.n_bytes)
+    return part
+
+
 def _require_labels(model: Model, dataset: Dataset) -> None:
     """Refuse a dataset without labels, and one whose labels are not of the model's kind."""
     if not model.regression:
         require_classes(dataset)
     if dataset.real_labels != model.regression:
         raise DataError("the model predicts numbers, the labels are codes of classes: Dataset.with_real_labels()")
-    if dataset.label_range is None and (model.regression or dataset.classes.size == 0):
+    if model.multilabel != (dataset.sets is not None):
+        theirs, mine = ("one label", "several a row") if model.multilabel else ("a list of labels", "one class a row")
+        message = f"each of these rows has {theirs}, and the model gives {mine}"
+        raise DataError(message, file=dataset.files[0], column=dataset.layout.label)
+    if dataset.label_range is None and (model.regression or (dataset.classes.size == 0 and dataset.sets is None)):
         raise DataError("there are no labels to measure the model by", file=dataset.files[0])
 
 
-def no_part(model: Model, *, exact: bool, rows: int = 0, first: int = 0) -> PartialEvaluation | PartialRegression:
+def no_part(model: Model, *, exact: bool, rows: int = 0, first: int = 0) -> AnyPart:
     """What the parts of an evaluation are added to: ``first``, the number of the first chunk; ``exact`` and ``rows`` as
     in ``PartialEvaluation``."""
     if model.regression:
         return PartialRegression(first=first)
+    if model.multilabel:
+        return PartialLabels(model, first)
     return PartialEvaluation(model, exact=exact, rows=rows, first=first)
 
 
@@ -683,9 +675,7 @@ class PartialRegression:
         )
 
 
-def concluded(
-    model: Model, dataset: Dataset, total: PartialEvaluation | PartialRegression
-) -> Evaluation | RegressionEvaluation:
+def concluded(model: Model, dataset: Dataset, total: AnyPart) -> AnyEvaluation:
     """The figures of all parts merged; ``seconds`` is left at 0.
 
     Raises
@@ -694,14 +684,18 @@ def concluded(
     """
     if (total.first, total.last, total.n) != (0, dataset.n_chunks, dataset.n_rows):
         raise ValueError(f"chunks {total.first}:{total.last} of {dataset.n_chunks} were measured")
-    found: Evaluation | RegressionEvaluation
+    found: AnyEvaluation
     if isinstance(total, PartialRegression):
         found = total.figures(model)
+    elif isinstance(total, PartialLabels):
+        assert dataset.sets is not None
+        found = total.figures(model, dataset.sets)
     else:
         found = _figures(model, dataset.classes, dataset.class_counts, total)
     if dataset.weighted:
         names = " and ".join(name.replace("_", " ") for name in found.weighted or ())
-        found.notes.insert(0, f"the rows have weights: `weighted` has {names} by them; other figures ignore them")
+        by = f"`weighted` has {names} by them; other figures ignore them" if names else "the figures ignore them"
+        found.notes.insert(0, f"the rows have weights: {by}")
     found.trained_on = share_trained_on(model, dataset)
     if found.trained_on:
         found.notes.insert(0, trained_on_text(model, found.trained_on))
@@ -712,11 +706,6 @@ def trained_on_text(model: Model, share: float) -> str:
     """What is to be said of figures on rows of which the model was trained on this share."""
     held = held_out_text(model)
     return f"{rows_trained_on(share)}, so these figures are optimistic" + (f"; {held}" if held else "")
-
-
-def rows_trained_on(share: float) -> str:
-    """``the model was trained on these rows``, or on about which share of them."""
-    return "the model was trained on " + ("these rows" if share == 1 else f"about {100 * share:.0f} % of these rows")
 
 
 def judges_rows(method: str) -> bool:
@@ -786,7 +775,7 @@ def _figures(model: Model, labels: np.ndarray, counts: np.ndarray, part: Partial
         missing["log_loss"] = missing["calibration_error"] = "needs loss=logistic, or `bigclf calibrate`"
     if part.confusion is None:
         missing["confusion"] = f"not shown: {part.truly.size:,} classes are too many for a table of all pairs"
-    f1 = _f1(model, part)
+    f1 = f1_of(model.classes_.tolist(), part.truly, part.predicted, part.right)
     correct = int(part.right.sum())
     unknown = _unknown(model, labels, counts)
     return Evaluation(
@@ -822,22 +811,6 @@ def _auc(part: PartialEvaluation) -> tuple[float | None, float, str]:
 def _log_loss(part: PartialEvaluation) -> float | None:
     known = int(part.truly.sum())
     return None if part.losses is None or known == 0 else math.fsum(part.losses) / known
-
-
-def _f1(model: Model, part: PartialEvaluation) -> list[LabelFigures]:
-    """F1 = 2 right / (said + true), 0 where a class was neither said nor true (as scikit-learn has it)."""
-    return [
-        {
-            "label": label,
-            "rows": int(true),
-            "precision": float(right / said) if said else 0.0,
-            "recall": float(right / true) if true else 0.0,
-            "f1": float(2 * right / (said + true)) if said + true else 0.0,
-        }
-        for label, true, said, right in zip(
-            model.classes_.tolist(), part.truly, part.predicted, part.right, strict=True
-        )
-    ]
 
 
 def _unknown(model: Model, labels: np.ndarray, counts: np.ndarray) -> dict[object, int]:

@@ -77,8 +77,10 @@ if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
 
-FORMAT, VERSION = "bigclf-model", 5
-# 2 where numbers are predicted, 3 for sparse weights, 4 for raw columns, 5 where it was calibrated, else 1
+FORMAT, VERSION = "bigclf-model", 6
+# 2 where numbers are predicted, 3 for sparse weights, 4 for raw columns, 5 where it was calibrated, 6 for several
+# labels a row, else 1
+SEVERAL = "multi-label"  # ``multiclass`` of a model of rows with several labels each
 PIECE_BYTES = 32_000_000  # of decision values that are made at a time where classes alone are wanted
 MANY_CLASSES = 1000
 PROBABILITY_LOSSES = ("logistic",)
@@ -200,8 +202,8 @@ class Model:
 
     def _check(self) -> None:
         n_classes = 0 if self.regression else self.classes_.size
-        rows = 1 if self.regression or n_classes == 2 else n_classes
-        if not self.regression and n_classes < 2:
+        rows = 1 if self.regression or (n_classes == 2 and not self.multilabel) else n_classes
+        if not self.regression and n_classes < 2 - self.multilabel:
             raise ValueError(f"a model needs two classes or more, not {n_classes}")
         if self.coef_.ndim != 2 or self.coef_.shape[0] != rows or self.intercept_.shape != (rows,):
             what = "numbers" if self.regression else f"{n_classes} classes"
@@ -245,7 +247,12 @@ class Model:
     @property
     def binary(self) -> bool:
         """Whether it tells two classes apart."""
-        return not self.regression and self.classes_.size == 2
+        return not self.regression and self.classes_.size == 2 and not self.multilabel
+
+    @property
+    def multilabel(self) -> bool:
+        """Whether a row has any number of its classes: those whose decision value is at least 0."""
+        return self.method.get("multiclass") == SEVERAL
 
     # Raw rows
 
@@ -374,7 +381,8 @@ class Model:
 
         Returns
         -------
-        float64 [n] for two classes (positive for the greater) and for a regression, else float64 [n, K].
+        float64 [n] for two classes (positive for the greater) and for a regression, else float64 [n, K]; always [n, K]
+        where rows have several labels each.
 
         Raises
         ------
@@ -399,14 +407,17 @@ class Model:
 
     def flat(self, scores: np.ndarray) -> np.ndarray:
         """Decision values ``scores`` [m, K] as they are given to people: [m] where K is 1."""
-        return scores[:, 0] if self.intercept_.size == 1 else scores
+        return scores[:, 0] if self.intercept_.size == 1 and not self.multilabel else scores
 
     def predict(self, X: object, *, unseen: str | None = None) -> np.ndarray:
         """The class of every row, [n] in the type of the training labels (``X``, ``unseen``: ``decision_function``).
 
         Of a regression it is the number, float64 [n].
-        A decision value of zero is the positive class; of equal values the smallest class wins.
+        A decision value of zero is the positive class; of equal values the smallest class wins. Where rows have several
+        labels each it is an indicator matrix, scipy CSR of int8 [n, K]: 1 for each label whose value is at least 0.
         """
+        if self.multilabel:
+            return self._indicators(X, unseen)
         if not self.many:
             return self.said(self._decision(X, unseen))
         self._require_names(X, unseen)
@@ -419,6 +430,56 @@ class Model:
         step = max(1, PIECE_BYTES // (8 * self.intercept_.size))
         starts = range(0, max(1, found.shape[0]), step)
         return np.concatenate([self.said(self.decision_function(found[a : a + step], unseen=unseen)) for a in starts])
+
+    def _indicators(self, X: object, unseen: str | None) -> scipy.sparse.csr_matrix:
+        """The labels of every row; decision values are made of a bounded number of rows at a time."""
+        import scipy.sparse
+
+        self._require_names(X, unseen)
+        if not self.is_raw(X) and not is_stored(X):
+            found = _matrix(X)
+            step = max(1, PIECE_BYTES // (8 * self.intercept_.size))
+            starts = range(0, max(1, found.shape[0]), step)
+            values = (self.decision_function(found[a : a + step], unseen=unseen) for a in starts)
+            parts = [scipy.sparse.csr_matrix(value >= 0, dtype=np.int8) for value in values]
+            return scipy.sparse.vstack(parts, "csr")
+        if self.is_raw(X):
+            blocks: Iterator[Block] = (block for _, block in self.raw_blocks(X, unseen))
+        else:
+            assert is_stored(X)
+            rows = as_trained(X, self.columns, need_labels=False)
+            require_same_columns(self, rows)
+            blocks = rows.blocks()
+        parts, skipped = [scipy.sparse.csr_matrix((0, self.intercept_.size), dtype=np.int8)], 0
+        for block in blocks:
+            (indptr, members), more = self.sets_of_block(block)
+            skipped += more
+            if skipped and unseen == "error":
+                raise ValueError(unseen_text(skipped, self.n_features) + " (unseen='error')")
+            ones = np.ones(members.size, np.int8)
+            parts.append(scipy.sparse.csr_matrix((ones, members, indptr), (block.n_rows, self.intercept_.size)))
+        if skipped:
+            warnings.warn(unseen_text(skipped, self.n_features), stacklevel=3)
+        return scipy.sparse.vstack(parts, "csr")
+
+    def sets_of_block(self, block: Block) -> tuple[tuple[np.ndarray, np.ndarray], int]:
+        """The labels of the rows of a checked block, as indptr [m + 1] and positions in ``classes_``, and how many
+        entries had features not in the model; a bounded number of rows at a time."""
+        rows, members, skipped = [np.empty(0, np.int64)], [np.empty(0, np.int32)], 0
+        for first, scores, more in self.pieces(block):
+            row, member = np.nonzero(scores >= 0)
+            rows.append(first + row)
+            members.append(member.astype(np.int32))
+            skipped += more
+        counts = np.bincount(np.concatenate(rows), minlength=block.n_rows)
+        return (np.concatenate([[0], np.cumsum(counts)]), np.concatenate(members)), skipped
+
+    def pieces(self, block: Block) -> Iterator[tuple[int, np.ndarray, int]]:
+        """(first row, decision values [m, K], entries with features not in the model) of the rows of a ``block``, a
+        bounded number at a time."""
+        step = max(1, PIECE_BYTES // (8 * self.intercept_.size))
+        for a in range(0, block.n_rows, step):
+            yield a, *self.score_block(rows_of(block, a, min(block.n_rows, a + step)))
 
     def said(self, scores: np.ndarray) -> np.ndarray:
         """Classes or numbers [n] for decision values ``scores`` [n] or [n, K]."""
@@ -447,6 +508,8 @@ class Model:
         loss = self.method.get("loss")
         if self.regression:
             return "a model that predicts numbers has no classes, so no probabilities"
+        if self.multilabel:
+            return "a model of several labels a row gives decision values, no probabilities"
         if loss in PROBABILITY_LOSSES or self.calibration is not None:
             return None
         return (
@@ -530,7 +593,7 @@ class Model:
     @property
     def many(self) -> bool:
         """Whether decision values of a row group can be too many for memory: classes are then said piece by piece."""
-        return not self.regression and (self.sparse or self.intercept_.size > MANY_CLASSES)
+        return not (self.regression or self.multilabel) and (self.sparse or self.intercept_.size > MANY_CLASSES)
 
     @property
     def n_bytes(self) -> int:
@@ -610,7 +673,8 @@ class Model:
     def digest(self) -> str:
         """Hex over weights, bias, classes and calibration: the same only for models that predict the same."""
         classes = None if self.regression else self.classes_.tolist()
-        digest = hashlib.blake2b(repr((self.coef_.shape, classes)).encode(), digest_size=16)
+        told = (self.coef_.shape, classes, SEVERAL) if self.multilabel else (self.coef_.shape, classes)
+        digest = hashlib.blake2b(repr(told).encode(), digest_size=16)
         for array in (self.coef_.data, self.coef_.indices, self.coef_.indptr) if self.sparse else (self.coef_,):
             digest.update(np.ascontiguousarray(array).data)
         digest.update(self.intercept_.data)
@@ -726,6 +790,8 @@ class Model:
 
     def _version(self) -> int:
         """Of the format: the first that has what it holds."""
+        if self.multilabel:
+            return 6
         if self.calibration is not None:
             return 5
         return 4 if self.learned else 3 if self.sparse else 2 if self.regression else 1
@@ -783,7 +849,8 @@ class Model:
     def __repr__(self) -> str:
         name = self.method.get("name", "?")
         gap = f", certified gap {self.certificate['gap']:.1e}" if self.certificate else ""
-        what = "numbers" if self.regression else f"{self.classes_.size} classes"
+        kind = "labels" if self.multilabel else "classes"
+        what = "numbers" if self.regression else f"{self.classes_.size} {kind}"
         return f"<Model {name}: {what}, {self.n_features:,} features{gap}>"
 
     def _repr_html_(self) -> str:
@@ -1131,7 +1198,7 @@ HEADER = {
 METHOD = {
     "name": optional(or_none(text())),
     "loss": optional(or_none(text())),
-    "multiclass": optional(or_none(text("multinomial", "native", "one-vs-rest", "auto", "binary"))),
+    "multiclass": optional(or_none(text("multinomial", "native", "one-vs-rest", "auto", "binary", SEVERAL))),
     "bias": optional(or_none(text("feature", "free", "none"))),
 }
 HELD_OUT = {  # ``held_out_figures`` of the facts: an evaluation, as ``metrics.figures`` keeps it

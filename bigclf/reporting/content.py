@@ -10,6 +10,7 @@ import numpy as np
 
 from bigclf.methods import METHODS
 from bigclf.metrics.figures import (
+    AnyEvaluation,
     BinnedRanking,
     Evaluation,
     Ranking,
@@ -17,6 +18,7 @@ from bigclf.metrics.figures import (
     held_out_figures,
     seen_before_text,
 )
+from bigclf.metrics.label_figures import LabelsEvaluation
 from bigclf.progress import Record
 from bigclf.reporting import curves
 from bigclf.reporting.page import Bar, Figure, Page, Section, Shade, Table, Tile
@@ -142,6 +144,9 @@ def _evaluation_tiles(subject: Subject) -> list[Tile]:
     if hasattr(e, "mean_squared_error"):
         found = [*held, Tile("Mean squared error", f"{e.mean_squared_error:.5g}", counted, tone)]
         return found + ([Tile("R²", f"{e.r2:.4f}")] if e.r2 is not None else [])
+    if isinstance(e, LabelsEvaluation):
+        tiles = (("Macro F1", f"{e.macro_f1:.4f}"), ("Precision at 1", f"{100 * e.precision_at[1]:.2f} %"))
+        return [*held, Tile("Micro F1", f"{e.micro_f1:.4f}", counted, tone), *(Tile(*tile) for tile in tiles)]
     found = [*held, Tile("Accuracy", f"{100 * e.accuracy:.2f} %", _beside(e, counted), tone)]
     if e.auc is not None:
         found.append(Tile("Area under ROC", f"{e.auc:.4f}"))
@@ -158,6 +163,8 @@ def _held_out_tiles(subject: Subject) -> list[Tile]:
     if not (held := facts_of(subject).get("held_out")):
         return []
     note = f"{plural(held['n'], 'row')} held out of training"
+    if "micro_f1" in held:
+        return [Tile("Held-out micro F1", f"{held['micro_f1']:.4f}", note)]
     if "accuracy" not in held:
         return [Tile("Held-out mean squared error", f"{held['mean_squared_error']:.5g}", note)]
     e = held_out_figures(subject.model)
@@ -209,9 +216,7 @@ def evaluation_section(subject: Subject) -> Section:
     return _evaluated(section, e, ranking)
 
 
-def _evaluated(
-    section: Section, e: Evaluation | RegressionEvaluation, ranking: Ranking | BinnedRanking | None
-) -> Section:
+def _evaluated(section: Section, e: AnyEvaluation, ranking: Ranking | BinnedRanking | None) -> Section:
     if isinstance(e, RegressionEvaluation):
         section.facts = [
             ("mean squared error", f"{e.mean_squared_error:.6g}"),
@@ -219,6 +224,8 @@ def _evaluated(
             ("R²", "none" if e.r2 is None else f"{e.r2:.5f}"),
             ("mean of the labels", f"{e.label_mean:.6g}"),
         ]
+    elif isinstance(e, LabelsEvaluation):
+        section.facts, section.tables = [*e.lines()], [_per_class(e)]
     else:
         section.facts = _class_figures(e)
         section.figures = [*_ranked(e, ranking), *_reliability(e)]
@@ -303,7 +310,8 @@ def _reliability(e: Evaluation) -> list[Figure]:
     return [Figure("Calibration", drawing, text)]
 
 
-def _per_class(e: Evaluation) -> Table:
+def _per_class(e: Evaluation | LabelsEvaluation) -> Table:
+    one, several = ("label", "labels") if isinstance(e, LabelsEvaluation) else ("class", "classes")
     lines = [
         [
             str(f["label"]),
@@ -314,9 +322,9 @@ def _per_class(e: Evaluation) -> Table:
         ]
         for f in e.f1[:MOST_LINES]
     ]
-    columns = [("class", "text"), *((name, "number") for name in ("rows", "precision", "recall", "F1"))]
-    more = f"The first {MOST_LINES} of {len(e.f1):,} classes." if len(e.f1) > MOST_LINES else ""
-    return Table("Classes", columns, lines, more)
+    columns = [(one, "text"), *((name, "number") for name in ("rows", "precision", "recall", "F1"))]
+    more = f"The first {MOST_LINES} of {len(e.f1):,} {several}." if len(e.f1) > MOST_LINES else ""
+    return Table(several.capitalize(), columns, lines, more)
 
 
 def _confusion(e: Evaluation) -> list[Table]:

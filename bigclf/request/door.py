@@ -30,6 +30,7 @@ from bigclf.conversion.iterators import is_iterator, write_down
 from bigclf.data.arrays import Arrays
 from bigclf.data.chunk_table import index_width_of
 from bigclf.data.dataset import Dataset, require_classes
+from bigclf.data.label_sets import are_sets, n_labels
 from bigclf.model.model import is_stored
 from bigclf.model.raw_input import of_columns
 from bigclf.request.columns_by_name import by_name
@@ -129,7 +130,10 @@ class Matrix(NamedTuple):
         shape = getattr(self.data, "shape", None)
         if shape is None or len(shape) != 2:
             return UNKNOWN
-        labels = len(set(np.asarray(self.y[:FIRST]).ravel().tolist())) if hasattr(self.y, "__getitem__") else 0
+        if are_sets(self.y):
+            labels = n_labels(self.y)
+        else:
+            labels = len(set(np.asarray(self.y[:FIRST]).ravel().tolist())) if hasattr(self.y, "__getitem__") else 0
         n_rows, n_features = int(shape[0]), int(shape[1])
         nnz = int(getattr(self.data, "nnz", n_rows * n_features))
         some = self.data if isinstance(self.data, np.ndarray) else getattr(self.data, "data", None)

@@ -412,6 +412,14 @@ OPTIONS = (
         verbs=("fit",),
     ),
     Option(
+        "prune",
+        Number(0.0, above=True, below=1.0, metavar="GAP"),
+        "Drop weights while the certificate of those that are left stays within this relative gap.",
+        """The smallest go first; two more passes over the rows find how many, and certify the rest. For methods with a
+        certificate of the L2 penalty, each class against the rest. Ask for several times ``tol``.""",
+        verbs=("fit",),
+    ),
+    Option(
         "init",
         Anything("MODEL"),
         "Model to start from.",

@@ -20,7 +20,15 @@ from bigclf.request.spreading import advice, deals_out, has_room, how_dealt, may
 from bigclf.request.workers import is_cluster
 from bigclf.stream.raw_store import is_finished
 from bigclf.training.memory import PeakMemory
-from bigclf.training.problems import Fold, Problem, class_weight_array, make_problems, regression_problem, require_few
+from bigclf.training.problems import (
+    Fold,
+    Problem,
+    class_weight_array,
+    label_problems,
+    make_problems,
+    regression_problem,
+    require_few,
+)
 from bigclf.training.records.run_directory import groups_before, plan_before
 from bigclf.training.sources import require_usable, warm
 
@@ -52,6 +60,8 @@ class Prepared(NamedTuple):
         setting = self.settings[0][0]
         if self.class_weights is None:
             return [regression_problem(setting)]
+        if self.source.sets is not None:
+            return label_problems(self.source, self.class_weights, setting)
         require_few(self.source.classes.size, setting, memory)
         return make_problems(self.source.classes, self.class_weights, setting)
 
@@ -119,6 +129,8 @@ def prepare(
         peak.begin(trim=isinstance(found, Shards))
     regression = first[0].loss in REGRESSION
     source = found.rows(least, regression)
+    if source.sets is not None and request.verb in ("sweep", "path"):
+        raise TypeError(f"{request.verb} knows no rows with several labels each yet; fit them with one C after another")
     groups = least if request["groups"] is not None else min(least, source.n_chunks)
     settings = request.settings(groups, request["mixing"] if groups > 1 else None)
     class_weights = None if regression else class_weight_array(request["class_weight"], source)

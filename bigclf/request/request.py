@@ -53,6 +53,7 @@ class RunOptions(TypedDict, total=False):
     memory: int
     patience: Patience
     progress: Watcher | bool | None
+    prune: float | None
     resume: bool
     run_dir: PathLike | None
     seed: int

@@ -96,7 +96,8 @@ class BestEpoch:
     def is_better(self, epoch: int, figures: Mapping[str, float] | None) -> bool:
         """Whether an epoch did better on the validation rows than all before."""
         assert figures is not None  # a run that stops early has rows to validate on
-        score = figures["accuracy"] if "accuracy" in figures else -figures["mean_squared_error"]
+        names = [name for name in ("accuracy", "micro_f1") if name in figures]
+        score = figures[names[0]] if names else -figures["mean_squared_error"]
         if score > self.score:
             self.score, self.since, self.epoch = score, 0, epoch
             return True

@@ -226,7 +226,7 @@ def settle(
         if setting.method.instead and setting.state_bytes(source.n_features, shape["dtype"]) > memory // 2:
             raise MemoryBudgetError(f"{error}; {setting.method.instead}") from None
         n_classes = 0 if source.classes is None else source.classes.size
-        if problems[0].targets is None or n_classes <= 2:
+        if problems[0].targets is None or n_classes <= 2 or problems[0].label is not None:
             raise
         size = setting.state_bytes(source.n_features, shape["dtype"])
         if why_not := next(filter(None, (_not_touched(problem.setting) for problem in problems)), ""):

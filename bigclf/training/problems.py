@@ -44,6 +44,14 @@ def mark_fold(rows, first_row, key, folds, number, held):  # type: ignore[no-unt
         held[i] = np.int64(((z >> np.uint64(32)) * np.uint64(folds)) >> np.uint64(32)) == number
 
 
+class OfLabel(NamedTuple):
+    """A label of rows that have several each: its ``number``, and the labels of each set, as in ``LabelSets``."""
+
+    number: int
+    indptr: np.ndarray
+    members: np.ndarray
+
+
 class Problem(NamedTuple):
     """One thing being learned.
 
@@ -57,6 +65,8 @@ class Problem(NamedTuple):
     setting : the method and its parameters.
     fold : rows that take no part, or None.
     start : (number of a problem, factor): it begins when those have ended, with factor times their dual variables.
+    label : of rows with several labels each, which one it is about: the codes in blocks are then those of sets, and
+        ``targets`` and ``class_weights`` [2] are for rows without it and with it.
     """
 
     name: str
@@ -65,6 +75,7 @@ class Problem(NamedTuple):
     setting: Setting
     fold: Fold | None = None
     start: tuple[tuple[int, float], ...] = ()
+    label: OfLabel | None = None
 
     def view(self, block: Block, first_row: int = 0, into: tuple[np.ndarray, np.ndarray] | None = None) -> Block:
         """The block as this problem sees it: targets for class codes, weights times class weights, 0 in its fold.
@@ -75,7 +86,12 @@ class Problem(NamedTuple):
         view = block
         if self.targets is not None and self.class_weights is not None:
             labels, weights = (np.empty(block.n_rows), np.empty(block.n_rows)) if into is None else into
-            aim_at(block.labels, block.weights, self.targets, self.class_weights, labels, weights)
+            if self.label is None:
+                aim_at(block.labels, block.weights, self.targets, self.class_weights, labels, weights)
+            else:
+                aim_at_label(
+                    block.labels, block.weights, *self.label, self.targets, self.class_weights, labels, weights
+                )
             view = block._replace(labels=labels, weights=weights)
         if self.fold is not None:
             view = view._replace(weights=np.where(self.fold.holds(block.ids, first_row), 0.0, view.weights))
@@ -100,6 +116,18 @@ def aim_at(codes, weights, targets, class_weights, aims, seen):  # type: ignore[
 
 
 @brief
+def aim_at_label(codes, weights, number, indptr, members, targets, class_weights, aims, seen):  # type: ignore[no-untyped-def]
+    """The same where row i has the labels of the set codes[i], and what counts is whether ``number`` is among them."""
+    for i in range(codes.size):
+        code, has = np.int64(codes[i]), 0
+        for p in range(indptr[code], indptr[code + 1]):
+            if members[p] == number:
+                has = 1
+        aims[i] = targets[has]
+        seen[i] = weights[i] * class_weights[has]
+
+
+@brief
 def find_positive(weights, rows):  # type: ignore[no-untyped-def]
     """The rows whose weight is above 0, in their order; how many they are."""
     n = 0
@@ -110,7 +138,8 @@ def find_positive(weights, rows):  # type: ignore[no-untyped-def]
 
 
 def class_weight_array(class_weight: object, source: Rows) -> np.ndarray:
-    """float64 [class] from None, "balanced" (rows / (classes * rows of the class)) or {label: weight}.
+    """float64 [class] from None, "balanced" (rows / (classes * rows of the class)) or {label: weight}; of rows with
+    several labels each float64 [label, 2], of rows without the label and with it.
 
     Rows of weight 0 do not count, nor do classes that have no others. A label may be given as text too: a command line
     knows no types.
@@ -119,6 +148,8 @@ def class_weight_array(class_weight: object, source: Rows) -> np.ndarray:
     ------
     ValueError : a label that is no class, or a weight that is negative or not finite.
     """
+    if source.sets is not None:
+        return _label_weights(class_weight, source)
     classes = source.classes
     if class_weight is None:
         return np.ones(classes.size)
@@ -129,6 +160,10 @@ def class_weight_array(class_weight: object, source: Rows) -> np.ndarray:
         return counts.sum() / (np.count_nonzero(counts) * np.maximum(counts, 1))
     if not isinstance(class_weight, Mapping):
         raise ValueError(f'class_weight must be "balanced" or a dict, not {class_weight!r}')
+    return _weights_by_name(class_weight, classes)
+
+
+def _weights_by_name(class_weight: Mapping[object, object], classes: np.ndarray) -> np.ndarray:
     weights = np.ones(classes.size)
     for label, weight in class_weight.items():
         place = np.array([i for i, c in enumerate(classes.tolist()) if c == label or str(c) == label])
@@ -138,6 +173,30 @@ def class_weight_array(class_weight: object, source: Rows) -> np.ndarray:
             raise ValueError(f"class_weight of {label!r} must be a finite number of at least 0, not {weight!r}")
         weights[place[0]] = weight
     return weights
+
+
+def _label_weights(class_weight: object, source: Rows) -> np.ndarray:
+    """The weights of rows without and with each label: what is given for a label is for the rows that have it."""
+    weights = np.ones((source.classes.size, 2))
+    if class_weight == "balanced":
+        rows, having = source.learnable[0], source.learnable_counts
+        counts = np.stack([rows - having, having], axis=1)
+        weights = np.where(counts == 0, 1.0, rows / (2 * np.maximum(counts, 1)))
+    elif isinstance(class_weight, Mapping):
+        weights[:, 1] = _weights_by_name(class_weight, source.classes)
+    elif class_weight is not None:
+        raise ValueError(f'class_weight must be "balanced" or a dict, not {class_weight!r}')
+    return weights
+
+
+def label_problems(source: Rows, weights: np.ndarray, setting: Setting) -> list[Problem]:
+    """A problem for each label of rows that have several; ``weights`` : float64 [label, 2]."""
+    assert source.sets is not None
+    targets, sets = np.array([-1.0, 1.0]), source.sets
+    return [
+        Problem(str(label), targets, weights[n], setting, label=OfLabel(n, sets.indptr, sets.members))
+        for n, label in enumerate(source.classes.tolist())
+    ]
 
 
 def regression_problem(setting: Setting) -> Problem:

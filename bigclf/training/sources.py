@@ -17,7 +17,7 @@ from bigclf.maths.mixing import FEATURES, SUM, Mixture, agree, half_distance, li
 from bigclf.methods import METHODS, Setting, listed
 from bigclf.methods.method import Dual
 from bigclf.stream.working_set import WorkingSet
-from bigclf.training.problems import aim_at, find_positive
+from bigclf.training.problems import aim_at, aim_at_label, find_positive
 from bigclf.training.roles import warm_role
 from bigclf.training.visit import DualSum, Sums
 
@@ -30,10 +30,15 @@ def require_usable(source: Rows, setting: Setting, class_weights: np.ndarray | N
     if isinstance(source, Arrays):
         if source.n_rows == 0:
             raise DataError("there are no rows")
-        if class_weights is not None and source.classes.size < 2:
+        if source.sets is not None and source.classes.size < 1:
+            raise DataError("no row has a label; training needs one")
+        if source.sets is None and class_weights is not None and source.classes.size < 2:
             raise DataError(f"every row has the label {source.classes[0].item()!r}; training needs two classes or more")
     elif isinstance(source, Dataset):
         require_trainable(source, regression=class_weights is None)
+    if source.sets is not None and setting.method.all_classes:
+        raise TypeError(f"{setting.method.asked} learns one class a row, and these rows have several labels each: "
+                        "each label is learned against the rest (multiclass='one-vs-rest')")  # fmt: skip
     if setting.method.row_weights == "any":
         return
     if class_weights is not None and not np.isin(class_weights, (0.0, 1.0)).all():
@@ -101,6 +106,7 @@ def load_views() -> None:
     """Those by which a problem of two classes sees a block: its labels, the rows it learns from, and their order."""
     floats, numbers = np.empty(0), np.empty(0, np.int64)
     aim_at(floats, floats, floats, floats, floats, floats)
+    aim_at_label(floats, floats, 0, np.zeros(1, np.int64), np.empty(0, np.int32), floats, floats, floats, floats)
     find_positive(floats, numbers)
     shuffle_few_runs(numbers, 1, random_state(0), numbers)
 

@@ -757,7 +757,7 @@ def test_files_that_do_not_go_together(tmp_path, change, message, column):
         ({"indices": [0, 1, 2]}, "list of integers"),
         ({"indices": [[0.5], [], [1.0]]}, "list of integers"),
         ({"values": [["a"], [], ["b"]]}, "list of numbers"),
-        ({"label": [[1], [2], [3]]}, "booleans, integers"),
+        ({"label": [[1.5], [2.5], [3.5]]}, "booleans, integers"),
         ({"weight": ["a", "b", "c"]}, "weights must be numbers"),
     ],
 )

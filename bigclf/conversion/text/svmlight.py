@@ -85,8 +85,8 @@ def parse_line(line: bytes, options: Options) -> tuple[float, list[int], list[fl
 
 def _label(text: bytes) -> float:
     if MULTI_LABEL.fullmatch(text):
-        raise ValueError(f"rows with several labels are not taken: {shown(text)}; write one label for each row, such "
-                         "as one file for each label with 1 for its rows and -1 for the others")  # fmt: skip
+        raise ValueError(f"rows with several labels are not taken: {shown(text)}; convert the file with "
+                         "--several-labels (convert(..., several_labels=True))")  # fmt: skip
     return number(text, "the label")
 
 

@@ -65,6 +65,8 @@ def targets_of(path: str, to: str) -> list[str]:
 
 def require_linear(model: Model, to: str) -> None:
     """RunError for a model that is more than its weights."""
+    if model.multilabel and to != "parquet":
+        raise RunError(f"--to {to} has no form for several labels a row; --to parquet writes the weights as a table")
     if model.voted:
         raise RunError(
             "a voted perceptron decides by the votes of many vectors, which no linear format holds "

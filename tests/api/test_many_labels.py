@@ -1,0 +1,326 @@
+"""Rows with several labels each: lists in Parquet, indicators, figures, predictions, and what cannot be used."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse as sp
+from sklearn import metrics
+from sklearn.datasets import dump_svmlight_file
+
+import bigclf
+from bigclf.errors import DataError, RunError
+from bigclf.metrics.figures import exact_auc_fits, no_part, partial_evaluation
+
+N, D, LABELS = 300, 20, 6
+
+
+def rows(seed=0):
+    """X as CSR and the indicator matrix of labels that its rows tell; the fourth row has none."""
+    rng = np.random.default_rng(seed)
+    X = sp.random(N, D, 0.3, format="csr", random_state=seed, dtype=np.float32)
+    y = (X @ rng.standard_normal((D, LABELS)) > 0.8).astype(np.int64)
+    y[3] = 0
+    return X, y
+
+
+def named(y):
+    return [[f"label {j}" for j in np.flatnonzero(row)] for row in y]
+
+
+def lists(indptr, items):
+    return pa.ListArray.from_arrays(pa.array(indptr.astype(np.int32)), pa.array(items))
+
+
+def write(path, X, labels, kind=None, **more):
+    columns = {
+        "label": pa.array(labels, kind),
+        "indices": lists(X.indptr, X.indices),
+        "values": lists(X.indptr, X.data),
+    }
+    pq.write_table(pa.table({**columns, **more}), path, row_group_size=80)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A model of rows in Parquet, where they lie, X and y."""
+    X, y = rows()
+    path = write(tmp_path_factory.mktemp("rows") / "rows.parquet", X, named(y))
+    return bigclf.fit(path, algo="dcd", C=1.0, tol=1e-3, progress=False), path, X, y
+
+
+def objective(w, X, y):
+    """1/2 ||w||^2 + sum max(0, 1 - y_i w.(x_i, 1))"""
+    return 0.5 * w @ w + np.maximum(0, 1 - y * (X @ w[:-1] + w[-1])).sum()
+
+
+def test_each_label_is_a_problem_of_its_own(trained):
+    model, _, X, y = trained
+    assert model.multilabel and model.coef_.shape == (LABELS, D)
+    for j, proof in enumerate(model.certificate["problems"]):
+        alone = bigclf.fit(X, 2 * y[:, j] - 1, algo="dcd", C=1.0, tol=1e-6, progress=False)
+        w = np.append(model.coef_[j], model.intercept_[j])
+        assert proof["name"] == f"label {j}"
+        assert objective(w, X, 2 * y[:, j] - 1) == pytest.approx(proof["primal"], rel=1e-6)
+        assert alone.certificate["dual"] * (1 - 1e-9) <= proof["primal"] <= alone.certificate["primal"] * 1.0011
+
+
+def test_lists_and_indicators_are_the_same_rows(trained):
+    model, _, X, y = trained
+    for labels in (y, sp.csr_matrix(y), named(y)):
+        other = bigclf.fit(X, labels, algo="dcd", C=1.0, tol=1e-3, progress=False)
+        assert np.array_equal(other.coef_, model.coef_)
+    assert other.classes_.tolist() == model.classes_.tolist() == [f"label {j}" for j in range(LABELS)]
+
+
+def test_order_and_repetitions_in_a_list_mean_nothing(trained, tmp_path):
+    model, _, X, y = trained
+    mixed = [[*reversed(row), *row[:1]] for row in named(y)]
+    again = bigclf.fit(write(tmp_path / "mixed.parquet", X, mixed), algo="dcd", C=1.0, tol=1e-3, progress=False)
+    assert np.array_equal(again.coef_, model.coef_)
+
+
+def test_lists_of_numbers_sort_as_numbers(tmp_path):
+    X, y = rows()
+    labels = [[int(j) * 7 - 5 for j in np.flatnonzero(row)] for row in y]
+    data = bigclf.Dataset(write(tmp_path / "rows.parquet", X, labels, pa.list_(pa.int32())))
+    assert data.classes.tolist() == [-5, 2, 9, 16, 23, 30] and data.class_counts.tolist() == y.sum(0).tolist()
+    assert sorted(data.sets.texts().tolist()) == sorted({",".join(map(str, row)) for row in labels})
+
+
+def test_a_model_comes_back_from_its_file(trained, tmp_path):
+    model, path, X, _ = trained
+    model.save(tmp_path / "m.bigclf")
+    again = bigclf.load(tmp_path / "m.bigclf")
+    assert again.multilabel and repr(again).startswith("<Model dcd: 6 labels")
+    assert (again.predict(path) != model.predict(X)).nnz == 0
+
+
+def test_figures_are_those_of_scikit_learn(trained):
+    model, path, X, y = trained
+    found, scores, said = bigclf.evaluate(model, path), model.decision_function(X), model.predict(X).toarray()
+    wanted = {
+        "micro_f1": metrics.f1_score(y, said, average="micro"),
+        "micro_precision": metrics.precision_score(y, said, average="micro"),
+        "micro_recall": metrics.recall_score(y, said, average="micro"),
+        "macro_f1": metrics.f1_score(y, said, average="macro"),
+        "subset_accuracy": metrics.accuracy_score(y, said),
+        "hamming_loss": metrics.hamming_loss(y, said),
+        "ranking_average_precision": metrics.label_ranking_average_precision_score(y, scores),
+        "coverage_error": metrics.coverage_error(y, scores),
+    }
+    assert {name: found[name] for name in wanted} == pytest.approx(wanted, rel=1e-12)
+    best = np.argsort(-scores, axis=1)
+    for k, share in found.precision_at.items():
+        assert share == pytest.approx(np.take_along_axis(y, best[:, :k], 1).mean(), rel=1e-12)
+    assert bigclf.evaluate(model, X, y).micro_f1 == found.micro_f1
+
+
+def test_equal_scores_rank_as_in_scikit_learn():
+    X, y = rows()
+    model = bigclf.fit(X, y, algo="dcd", progress=False)
+    model.coef_ = np.round(model.coef_[:, :3] @ np.zeros((3, D)), 1)
+    model.intercept_ = np.array([1.0, 1.0, 0.0, -1.0, -1.0, -1.0])
+    scores, found = model.decision_function(X), bigclf.evaluate(model, X, y)
+    assert found.ranking_average_precision == pytest.approx(metrics.label_ranking_average_precision_score(y, scores))
+    assert found.coverage_error == pytest.approx(metrics.coverage_error(y, scores))
+    assert found.precision_at[3] == pytest.approx(y[:, :3].mean())
+
+
+def test_parts_of_an_evaluation_give_the_same_bits(trained):
+    model, path, _, _ = trained
+    data = bigclf.Dataset(path)
+    exact = exact_auc_fits(model, data, 10**9)
+    total = no_part(model, exact=exact)
+    for first in range(data.n_chunks):
+        total.merge(partial_evaluation(model, data, first, first + 1, exact=exact))
+    whole = bigclf.evaluate(model, path)
+    assert total.figures(model, data.sets).to_dict() == {
+        **whole.to_dict(),
+        "seconds": 0.0,
+        "trained_on": 0.0,
+        "notes": [],
+    }
+
+
+def test_labels_that_the_model_does_not_know_are_named_and_left_out(trained, tmp_path):
+    model, _, X, y = trained
+    other = [[*row, "news"] for row in named(y)]
+    found = bigclf.evaluate(model, write(tmp_path / "other.parquet", X, other))
+    assert found.unknown == {"news": N} and "does not know 1 of the labels ('news')" in found.notes[-1]
+    assert found.micro_f1 == bigclf.evaluate(model, X, y).micro_f1
+
+
+def test_predictions_are_lists_and_the_greatest_scores(trained, tmp_path):
+    model, path, X, _ = trained
+    bigclf.predict(model, path, str(tmp_path / "out"), top=2)
+    table = pq.read_table(tmp_path / "out" / "rows.parquet")
+    scores, said = model.decision_function(X), model.predict(X).toarray()
+    assert table["prediction"].to_pylist() == named(said)
+    assert table["top_2_score"].to_pylist() == pytest.approx(np.sort(scores, axis=1)[:, -2].tolist(), rel=1e-12)
+    assert table["top_1"].to_pylist() == model.classes_[scores.argmax(1)].tolist()
+    bigclf.predict(model, path, str(tmp_path / "out.csv"))
+    assert (tmp_path / "out.csv").read_text().splitlines()[1] == f'0,"{",".join(named(rows()[1])[0])}","' + ",".join(
+        named(said)[0]) + '"'  # fmt: skip
+
+
+def test_top_needs_a_ranking(tmp_path):
+    X, y = rows()
+    model = bigclf.fit(X, y[:, 0], algo="dcd", progress=False)
+    with pytest.raises(RunError, match="more than two classes, or of several labels"):
+        bigclf.predict(model, write(tmp_path / "rows.parquet", X, y[:, 0]), str(tmp_path / "out"), top=2)
+
+
+def test_the_estimator_gives_the_kind_of_indicators_it_was_given():
+    X, y = rows()
+    dense = bigclf.LinearClassifier("dcd").fit(X, y)
+    assert dense.predict(X).dtype == np.int64 and dense.predict(X).shape == (N, LABELS)
+    sparse = bigclf.LinearClassifier("dcd").fit(X, sp.csr_matrix(y))
+    assert sp.issparse(sparse.predict(X)) and np.array_equal(sparse.predict(X).toarray(), dense.predict(X))
+    assert dense.score(X, y) == metrics.accuracy_score(y, dense.predict(X))
+
+
+def test_labels_on_no_row_or_on_every_row_are_learned_and_named():
+    X, y = rows()
+    y[:, 1], y[:, 2] = 0, 1
+    model = bigclf.fit(X, y, algo="dcd", progress=False)
+    first, second = model.facts["warnings"][:2]
+    assert first == "no row has the label 1: its model learns to say no to every row"
+    assert second == "every row has the label 2: its model learns to say yes to every row"
+    said = model.predict(X).toarray()
+    assert not said[:, 1].any() and said[:, 2].all() and model.certificate["gap"] <= 1e-3
+
+
+def test_balanced_weights_are_scikit_learns_for_each_label():
+    X, y = rows()
+    model = bigclf.fit(X, y, algo="dcd", class_weight="balanced", tol=1e-5, progress=False)
+    alone = bigclf.fit(X, y[:, 4], algo="dcd", class_weight="balanced", tol=1e-5, progress=False)
+    assert model.certificate["problems"][4]["primal"] == pytest.approx(alone.certificate["primal"], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind", "said"),
+    [
+        ([["a"], None], None, "null; every row needs a value here"),
+        ([["a"], ["b", None]], None, "row 1, column label: a null in the list of labels"),
+        ([["a"], ["b", ""]], None, "row 1, column label: an empty text in the list of labels"),
+        ([["a"], ["b\x1fc"]], None, "row 1, column label: a label with the control character"),
+        ([[], []], pa.list_(pa.string()), "every list of labels is empty"),
+        ([[1.5], [2.5]], None, "or lists of integers or strings"),
+    ],
+)
+def test_lists_that_are_no_labels_are_refused(tmp_path, labels, kind, said):
+    X = sp.csr_matrix(np.eye(2, dtype=np.float32))
+    with pytest.raises(DataError, match=said):
+        bigclf.fit(write(tmp_path / "rows.parquet", X, labels, kind), algo="dcd", progress=False)
+
+
+def test_indicators_that_are_none_are_refused():
+    X, y = rows()
+    with pytest.raises(DataError, match="row 0, column label: .*an indicator matrix of 0 and 1, and here it holds 2"):
+        bigclf.fit(X, 2 * np.ones_like(y), algo="dcd")
+    with pytest.raises(DataError, match="row 1, column label: labels in lists are all whole numbers or all texts"):
+        bigclf.fit(X, [["a"], [1], *[[] for _ in range(N - 2)]], algo="dcd")
+
+
+def test_what_knows_no_lists_of_labels_says_so(trained, tmp_path):
+    model, path, X, y = trained
+    with pytest.raises(TypeError, match="sweep knows no rows with several labels"):
+        bigclf.sweep(path, algo="dcd", grid={"C": [1.0, 2.0]}, progress=False)
+    with pytest.raises(TypeError, match="learns one class a row, and these rows have several labels"):
+        bigclf.fit(X, y, algo="dcd_mc", progress=False)
+    with pytest.raises(RunError, match="no form for several labels a row"):
+        model.export(tmp_path / "m.sql", "sql")
+    with pytest.raises(DataError, match="has a list of labels, and the model gives one class a row"):
+        bigclf.evaluate(bigclf.fit(X, y[:, 0], algo="dcd", progress=False), path)
+
+
+def test_a_run_goes_on_where_it_stopped(trained, tmp_path):
+    model, path, _, _ = trained
+    place = str(tmp_path / "run")
+    with pytest.warns(bigclf.errors.ConvergenceWarning):
+        bigclf.fit(path, algo="dcd", C=1.0, tol=1e-3, epochs=1, run_dir=place, progress=False)
+    again = bigclf.fit(path, algo="dcd", C=1.0, tol=1e-3, run_dir=place, resume=True, progress=False)
+    assert again.certificate["gap"] <= 1e-3 and again.classes_.tolist() == model.classes_.tolist()
+
+
+def test_what_is_left_of_the_weights_is_certified_on_the_rows(trained):
+    model, path, X, y = trained
+    found = bigclf.fit(path, algo="dcd", C=1.0, tol=1e-3, prune=0.1, progress=False)
+    dense, left = model.dense_weights(), found.dense_weights()
+    assert 0.01 < found.certificate["gap"] <= 0.1
+    assert found.facts["pruned"] == {"tol": 0.1, "kept": np.count_nonzero(left), "of": dense.size}
+    assert np.count_nonzero(left) < np.count_nonzero(dense) and np.array_equal(left[left != 0], dense[left != 0])
+    for j, (mine, before) in enumerate(zip(found.certificate["problems"], model.certificate["problems"], strict=True)):
+        primal = objective(np.append(left[j], found.intercept_[j]), X, 2 * y[:, j] - 1)
+        assert mine["primal"] == pytest.approx(primal, rel=1e-9) and mine["dual"] == before["dual"]
+        assert mine["gap"] == pytest.approx((primal - before["dual"]) / primal, rel=1e-6)
+
+
+def test_the_smallest_weights_go_and_the_next_one_would_be_too_much():
+    X, y = rows()
+    dense = bigclf.fit(X, y[:, 1], algo="dcd", C=1.0, tol=1e-4, progress=False)
+    found = bigclf.fit(X, y[:, 1], algo="dcd", C=1.0, tol=1e-4, prune=0.1, progress=False)
+    order = np.argsort(np.abs(dense.coef_[0]))
+    n = D - np.count_nonzero(found.coef_)
+    w = np.append(dense.coef_[0], dense.intercept_)
+    for dropped, within in ((n, True), (n + 1, False)):
+        w[order[:dropped]] = 0
+        primal = objective(w, X, 2 * y[:, 1] - 1)
+        assert ((primal - dense.certificate["dual"]) / primal <= 0.1) == within
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (
+            {"algo": "newglmnet", "penalty": "l1"},
+            "prune has no effect with .*: it needs a certificate of the L2 penalty",
+        ),
+        ({"algo": "dcd_mc"}, "each class against the rest"),
+        ({"algo": "pa1"}, "prune has no effect with"),
+    ],
+)
+def test_prune_needs_a_certificate_that_it_knows(asked, said):
+    X, y = rows()
+    with pytest.raises(TypeError, match=said):
+        bigclf.fit(X, y[:, 0] + y[:, 1], prune=0.1, progress=False, **asked)
+
+
+def test_labels_that_do_not_fit_together_are_learned_in_turns(tmp_path):
+    X, y = rows()
+    y = np.hstack([y, 1 - y])[:, np.arange(400) % 12]
+    whole = bigclf.fit(X, y, algo="dcd", C=1.0, progress=False)
+    parted = bigclf.fit(X, y, algo="dcd", C=1.0, memory="4600kB", run_dir=str(tmp_path / "run"), progress=False)
+    assert parted.facts["turns"] > 1 and np.array_equal(parted.classes_, whole.classes_)
+    assert parted.certificate["gap"] <= 1e-3 and len(parted.certificate["problems"]) == 400
+    for mine, other in zip(parted.certificate["problems"], whole.certificate["problems"], strict=True):
+        assert mine["name"] == other["name"] and mine["primal"] == pytest.approx(other["primal"], rel=1e-3)
+    again = bigclf.fit(
+        X, y, algo="dcd", C=1.0, memory="4600kB", run_dir=str(tmp_path / "run"), resume=True, progress=False
+    )
+    assert np.array_equal(again.coef_, parted.coef_) and again.facts["turns"] == parted.facts["turns"]
+
+
+def test_svmlight_text_with_several_labels_becomes_lists(tmp_path):
+    X, y = rows()
+    dump_svmlight_file(X, y, str(tmp_path / "rows.svm"), zero_based=False, multilabel=True)
+    found = bigclf.convert(str(tmp_path / "rows.svm"), str(tmp_path / "out"), several_labels=True)
+    assert found.class_counts.tolist() == y.sum(0).tolist() and found.nnz == X.nnz
+    mine = bigclf.fit(found, algo="dcd", C=1.0, progress=False)
+    assert np.array_equal(mine.coef_, bigclf.fit(X, y, algo="dcd", C=1.0, progress=False).coef_)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("1,2 1:1\n\n1,x 1:1\n", "line 3, column label: labels are whole numbers with commas between them, not '1,x'"),
+        ("1,2 1:1\n2 2:1 1:1\n", "line 2: the index in '1:1' is not greater"),
+    ],
+)
+def test_svmlight_lines_that_are_no_rows_are_named(tmp_path, text, said):
+    (tmp_path / "rows.svm").write_text(text)
+    with pytest.raises(DataError, match=said):
+        bigclf.convert(str(tmp_path / "rows.svm"), str(tmp_path / "out"), several_labels=True)
+    assert not (tmp_path / "out").exists()
