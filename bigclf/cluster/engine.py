@@ -28,7 +28,7 @@ from bigclf import files
 from bigclf.cluster.book import Action, Book, Cancel, GiveUp, Patience, Submit, Trial
 from bigclf.cluster.carried_rows import CarriedRows
 from bigclf.cluster.holdings import Joined
-from bigclf.cluster.joining import SLOWEST, Joining, Line, side_by_side, spreads
+from bigclf.cluster.joining import SLOWEST, Joining, Line, cuts_for, side_by_side, spreads
 from bigclf.cluster.link import GREETING_SECONDS, WAIT_LONGER, Link
 from bigclf.cluster.measuring import Measure, Measured, Part, attempt_part, bytes_needed
 from bigclf.cluster.peers import attempt_order, attempt_visit_there, introduce
@@ -981,7 +981,8 @@ class DaskEngine(JoiningCrew):
             if size > INLINE_BYTES:
                 self.bytes_moved += size
                 seconds = self.patience.stale + 4 * size / SLOWEST
-                return Parcel(parcel.content._replace(changes={}, source=source, seconds=seconds))
+                cuts = 1 if self.job.plan.places else cuts_for(size)
+                return Parcel(parcel.content._replace(changes={}, source=source, seconds=seconds, cuts=cuts))
         if member.shipment is None or member.shipment[0] != version or _failed(member.shipment[1]):
             sending = asyncio.ensure_future(self._put(self._shipment(member.version), member.address))
             sending.add_done_callback(_failed)  # whoever waited for it may be gone

@@ -34,6 +34,11 @@ def spreads(job: Job, round: Round) -> bool:
     return n > 1 and not round.midway and not job.plan.places and n * n_bytes(round.states) > SPREAD_BYTES
 
 
+def cuts_for(size: int) -> int:
+    """Cuts of the feature axis, at most, in which so many bytes travel."""
+    return CUTS if size > CUT_BYTES else 1
+
+
 class Line:
     """Workers in the order in which they were given a version of the common state, the first by the driver. Of two
     each it gets to two others."""
@@ -88,7 +93,7 @@ class Joining:
         assert rule is not None
         self._round, self.number, self._stale, self._retries = round, number, stale, retries
         size = n_bytes(round.states)
-        cuts = CUTS if rule.by_place and size > CUT_BYTES else 1
+        cuts = cuts_for(size) if rule.by_place else 1
         bundles = any(last - first > 1 for first, last in units)
         batch = max(1, min(BATCH, WAITING_BYTES // size))
         self._tree = Tree(len(round.refs), bundles, workers, cuts, batch)

@@ -19,21 +19,23 @@ from distributed.utils import sync
 
 from bigclf.cluster.holdings import Given, Joined, Name, Unreached, Wanted
 from bigclf.cluster.worker_tasks import (
+    Changes,
     Failure,
     Greeting,
     Parcel,
+    Shipment,
     attempt_join,
     attempt_visit,
     drop,
     greet,
     held_by,
     passed_on,
-    version_of,
+    place_of,
 )
 from bigclf.maths.deltas import Cut
 from bigclf.training.visit import Outcome
 
-POLL_SECONDS = 0.005
+POLL_SECONDS = 0.002
 
 
 def listen() -> None:
@@ -49,11 +51,11 @@ def listen() -> None:
     async def bigclf_drop(run: str, round: int, pieces: list[list[int]], totals: list[list[int]]) -> None:
         drop(run, slot, round, *([Name(h, n, Cut(*cut)) for h, n, *cut in names] for names in (pieces, totals)))
 
-    async def bigclf_pass_on(run: str, version: int, base: int, seconds: float) -> dict[str, object]:
+    async def bigclf_pass_on(run: str, version: int, base: int, cut: list[int], seconds: float) -> dict[str, object]:
         end = time.monotonic() + seconds
-        while (here := version_of(run, slot)) < version and time.monotonic() < end:
+        while (given := passed_on(run, slot, version, base, Cut(*cut))) is None and time.monotonic() < end:
             await asyncio.sleep(POLL_SECONDS)
-        return {"given": to_serialize(Parcel(passed_on(run, slot, base) if here == version else None))}
+        return {"given": to_serialize(Parcel(given))}
 
     worker.handlers.setdefault("bigclf_give", bigclf_give)
     worker.handlers.setdefault("bigclf_pass_on", bigclf_pass_on)
@@ -69,7 +71,7 @@ def introduce(directory: str | None, sample: str | None) -> Greeting:
 def attempt_order(order: Parcel, job: Parcel, slot: str, shipment: Parcel | None) -> Joined | Failure:
     """A task of the tree; see ``attempt_join``."""
     run = job.content.run
-    return attempt_join(order, job, slot, brought(shipment, run, slot), functools.partial(fetch, run))
+    return attempt_join(order, job, slot, brought(shipment, job, slot), functools.partial(fetch, run))
 
 
 def attempt_visit_there(
@@ -77,25 +79,42 @@ def attempt_visit_there(
     holds: int,
 ) -> Outcome | Failure:  # fmt: skip
     """``attempt_visit``, where the common state may have to be asked for."""
-    found = brought(shipment, job.content.run, slot)
+    found = brought(shipment, job, slot)
     return attempt_visit(visit, job, slot, token, found, carries, keeps, holds)
 
 
-def brought(shipment: Parcel | None, run: str, slot: str) -> Parcel | None:
-    """The common state, where another worker is to pass it on; None where that does not."""
-    if shipment is None or not shipment.content.source or version_of(run, slot) == shipment.content.version:
+def brought(shipment: Parcel | None, job: Parcel, slot: str) -> Parcel | None:
+    """The common state, where another worker is to pass it on, cut by cut, so that others can be given those that are
+    here already; None where that does not: the driver sends it then."""
+    if shipment is None or not shipment.content.source:
         return shipment
-    _, base, _, source, seconds = asked = shipment.content
+    run, asked, place = job.content.run, shipment.content, place_of(job.content, slot)
+    if place.version == asked.version:
+        return shipment
+    version, base, *_ = asked
+    arrived = place.arriving(version, base)
+    for number in range(asked.cuts):
+        if number not in arrived:
+            cut = _asked_for(run, asked, number)
+            if cut is None:
+                return None
+            arrived[number] = cut
+    return Parcel(place.assembled(version, base, asked.cuts))
+
+
+def _asked_for(run: str, asked: Shipment, number: int) -> Changes | None:
     worker: Any = distributed.get_worker()
 
-    async def ask() -> Parcel | None:
-        question = worker.rpc(source).bigclf_pass_on(run=run, version=asked.version, base=base, seconds=seconds)
-        with contextlib.suppress(Exception):  # whatever it is, the driver sends it itself then
-            said = await asyncio.wait_for(question, seconds)
-            return None if said is None or said["given"].content is None else said["given"]
+    async def ask() -> Changes | None:
+        question = worker.rpc(asked.source).bigclf_pass_on(
+            run=run, version=asked.version, base=asked.base, cut=[number, asked.cuts], seconds=asked.seconds
+        )
+        with contextlib.suppress(Exception):  # whatever it is
+            said = await asyncio.wait_for(question, asked.seconds)
+            return None if said is None else said["given"].content
         return None
 
-    found: Parcel | None = sync(worker.loop, ask)
+    found: Changes | None = sync(worker.loop, ask)
     return found
 
 

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, cast
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from bigclf.cluster.holdings import Fetch, Given, Holdings, Joined, Name, Unreac
 from bigclf.data.arrays import Arrays
 from bigclf.errors import DataError
 from bigclf.machine import Facts, facts
-from bigclf.maths.deltas import Delta, S, applied, apply, difference
+from bigclf.maths.deltas import Cut, Delta, S, applied, apply, difference
 from bigclf.maths.mixing import FAN, Weights
 from bigclf.stream.row_files import FiledArray
 from bigclf.training.executor import Bench, Job, Missing
@@ -52,13 +52,27 @@ class Parcel:
 class Shipment(NamedTuple):
     """The common state of ``version``: for each problem in ``changes`` what differs from its state at ``base``
     (version 0 every process makes itself), or all of it. ``source`` : the worker that has it or will soon, to be asked
-    for it for so many ``seconds``; "": here it is."""
+    for it, in so many ``cuts`` of the feature axis, each for ``seconds``; "": here it is."""
 
     version: int
     base: int
     changes: dict[int, Any]
     source: str = ""
     seconds: float = 0.0
+    cuts: int = 1
+
+
+Changes = dict[int, Delta | Weights]  # of each problem: what changed, or its whole state, or a cut of that
+Arriving = dict[int, Changes]  # by cut
+
+
+def together(parts: Sequence[W], like: W) -> W:
+    """A state from all its cuts; ``like`` : a state of its form."""
+    if len(parts) == 1:
+        return parts[0]
+    length = like.weights.shape[0]
+    own = zip(like, zip(*parts, strict=True), strict=True)
+    return type(like)(*(np.concatenate(cut) if array.shape[:1] == (length,) else cut[0] for array, cut in own))
 
 
 class Place:
@@ -72,6 +86,7 @@ class Place:
         self.states: list[Any] = []
         self.changes: dict[int, Delta | None] = {}  # that made them, None: they came whole
         self.base = 0  # version that these are changes to
+        self._arriving: tuple[int, int, Arriving] = -1, -1, {}  # version, base and the cuts that have come of it
         self.holdings = Holdings()
 
     def fresh_states(self) -> list[object]:
@@ -93,14 +108,43 @@ class Place:
             else:
                 self.states[number] = _taken(self.states[number], change)
         self.changes = {n: change if isinstance(change, Delta) else None for n, change in shipment.changes.items()}
-        self.version, self.base = version, shipment.base
+        self.version, self.base, self._arriving = version, shipment.base, (-1, -1, {})
 
-    def passed_on(self, base: int) -> Shipment | None:
-        """What brought the state to its version, for a worker that has ``base``; None: it was of another one."""
-        if self.base != base:
-            return None
-        changes = {n: self.states[n] if change is None else change for n, change in self.changes.items()}
-        return Shipment(self.version, base, changes)
+    def arriving(self, version: int, base: int) -> Arriving:
+        """The cuts that have come of a version, to which more are added."""
+        if self._arriving[:2] != (version, base):
+            self._arriving = version, base, {}
+        return self._arriving[2]
+
+    def passed_on(self, version: int, base: int, cut: Cut) -> Changes | None:
+        """What brings a state of ``base`` to the version, a cut of it: changes alone come with the first; None: it is
+        not here yet.
+
+        Raises
+        ------
+        Missing : it will not be.
+        """
+        if self.version < version:
+            return self._arriving[2].get(cut.number) if self._arriving[:2] == (version, base) else None
+        if (self.version, self.base) != (version, base):
+            raise Missing(f"changes to version {base}")
+        given: Changes = {}
+        for number, change in self.changes.items():
+            if change is None:
+                given[number] = cut.state(self.states[number], self.states[number].weights.shape[0])
+            elif cut.number == 0:
+                given[number] = change
+        return given
+
+    def assembled(self, version: int, base: int, cuts: int) -> Shipment:
+        """A version of which all cuts have come."""
+        parts = [self._arriving[2][number] for number in range(cuts)]
+        like = cast(list[Weights], self.states or self.fresh_states())
+        changes = {
+            n: one if isinstance(one, Delta) else together(cast(list[Weights], [part[n] for part in parts]), like[n])
+            for n, one in parts[0].items()
+        }
+        return Shipment(version, base, changes)
 
 
 _places: dict[tuple[str, str], Place] = {}
@@ -129,15 +173,10 @@ def held_by(run: str, slot: str, wanted: Wanted) -> Given | None:
     return None if place is None else place.holdings.give(wanted)
 
 
-def version_of(run: str, slot: str) -> int:
-    """The version of the common state that the worker has of a run; -1: none."""
+def passed_on(run: str, slot: str, version: int, base: int, cut: Cut) -> Changes | None:
+    """What brings a state to the version; see ``Place``."""
     place = _places.get((run, slot))
-    return -1 if place is None else place.version
-
-
-def passed_on(run: str, slot: str, base: int) -> Shipment | None:
-    """What brought the worker's state of a run to its version; see ``Place``."""
-    return _places[run, slot].passed_on(base)
+    return None if place is None else place.passed_on(version, base, cut)
 
 
 def drop(run: str, slot: str, round: int, pieces: Sequence[Name], totals: Sequence[Name]) -> None:

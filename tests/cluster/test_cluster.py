@@ -232,22 +232,27 @@ def test_the_history_tells_of_the_cluster(client, rows):
     assert {event["what"] for record in history for event in record.get("events", ())} == {"joined"}
 
 
-def test_to_the_driver_one_state_comes_however_many_groups_there_are(client, monkeypatch):
-    from bigclf.cluster import joining
+def test_the_driver_gets_one_state_and_sends_one_however_many_groups_there_are(client, monkeypatch, joined_there):
+    from bigclf.cluster import joining, peers
 
-    monkeypatch.setattr(joining, "SPREAD_BYTES", 0)
-    came, plain = [], joining.Joining.heard
+    came, asked, plain, ask = [], [], joining.Joining.heard, peers._asked_for
 
     def heard(self, task, answer):
         came.append(0 if answer is None else n_bytes(answer.parts))
         plain(self, task, answer)
 
+    def asked_for(run, shipment, number):
+        asked.append((shipment.version, number))
+        return ask(run, shipment, number)
+
     monkeypatch.setattr(joining.Joining, "heard", heard)
+    monkeypatch.setattr(peers, "_asked_for", asked_for)
     x, y = random_rows(900, 3000, noise=0.5, density=0.2)
     for groups in (3, 60):
-        came.clear()
+        came.clear(), asked.clear()
         fit(x, y, algo="pa2", groups=groups, epochs=2, workers=client)
         assert 2 * 8 * 3001 <= sum(came) <= 2 * (8 * 3001 + 500)
+        assert sorted(set(asked)) == [(1, number) for number in range(16)]  # all workers that work but one ask others
 
 
 # Refusals
