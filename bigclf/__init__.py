@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bigclf.api.calibrate import calibrate as calibrate
     from bigclf.api.evaluate import evaluate as evaluate
     from bigclf.api.fit import fit as fit
+    from bigclf.api.forget import forget as forget
     from bigclf.api.margins import entropy_margin as entropy_margin
     from bigclf.api.margins import infinity_norm_margin as infinity_norm_margin
     from bigclf.api.margins import soft_margin as soft_margin
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "fit": "bigclf.api.fit",
+    "forget": "bigclf.api.forget",
     "load": "bigclf.model.model",
     "convert": "bigclf.conversion.convert",
     "calibrate": "bigclf.api.calibrate",
@@ -83,6 +85,7 @@ __all__ = [
     "errors",
     "evaluate",
     "fit",
+    "forget",
     "infinity_norm_margin",
     "load",
     "path",

@@ -199,16 +199,24 @@ def _solved(
     if len(turns) > 1:
 
         def train(part: list[Problem], its: Plan, theirs: RunOptions) -> Model:
-            return _train(source, part, its, theirs, peak, link)
+            return train_settled(source, part, its, theirs, peak, link)
 
         return in_turns(turns, options, train), len(source.warnings), stall
-    return _train(source, problems, plan, options, peak, link), len(source.warnings), stall
+    return train_settled(source, problems, plan, options, peak, link), len(source.warnings), stall
 
 
-def _train(
-    source: Rows, problems: list[Problem], plan: Plan, options: RunOptions, peak: PeakMemory, link: Link | None
+def train_settled(
+    source: Rows,
+    problems: list[Problem],
+    plan: Plan,
+    options: RunOptions,
+    peak: PeakMemory,
+    link: Link | None,
+    beginning: Checkpoint | None = None,
+    bench: Bench | None = None,
 ) -> Model:
-    """Hold the run directory, the signals and the screen while the run goes."""
+    """Hold the run directory, the signals and the screen while the run goes; ``beginning``, ``bench`` : what it begins
+    with, and where its rows are already, as ``conducted`` takes them."""
     with contextlib.ExitStack() as stack:
         directory = RunDirectory(options["run_dir"]) if options["run_dir"] is not None else None
         limits = {name: options[name] for name in ("epochs", "max_seconds")}
@@ -220,7 +228,9 @@ def _train(
             if finished is not None:
                 log.info("%s: the run had ended, and there was nothing left to do; this is its model", directory.path)
                 return finished
-        run, history = stack.enter_context(conducted(source, problems, plan, options, link, directory))
+        run, history = stack.enter_context(
+            conducted(source, problems, plan, options, link, directory, beginning, bench)
+        )
         if options["prune"] is not None:
             prune(run, source, options["prune"])
         result = result_of(run, plan, history, peak, source)
@@ -359,6 +369,7 @@ def _asked(source: Rows, problems: list[Problem], plan: Plan, options: RunOption
         "identity": identity,
         "limits": {name: options[name] for name in ("epochs", "max_seconds")},
         **({"chosen": options["chosen"]} if options.get("chosen") else {}),
+        **({"class_weight": "balanced"} if isinstance(options.get("class_weight"), str) else {}),
         "plan": plan.as_json(),
         "files": [{"path": masked(p), **f._asdict()} for p, f in zip(source.files, source.fingerprints, strict=True)],
         "versions": {

@@ -33,6 +33,7 @@ COMMANDS = {  # in the order in which a person meets them; "module" or "module:a
     "fit": "fit",
     "sweep": "sweep",
     "path": "path",
+    "forget": "forget",
     "calibrate": "calibrate",
     "evaluate": "evaluate",
     "predict": "predict",

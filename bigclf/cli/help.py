@@ -35,6 +35,7 @@ TOPICS = (  # in the order in which a person needs them
     "other-norms",
     "parameters",
     "retraining",
+    "forgetting",
     "certificate",
     "limits",
     "bench",

@@ -691,6 +691,17 @@ class Dataset:
         labels = self._codes(rows.labels, rows.n_rows, path, row_group)
         return Block(rows.indptr, indices, values, labels, weights, norms, np.empty(rows.n_rows, np.int64), scales)
 
+    def block_of(self, table: pa.Table, file: int, row_group: int) -> Block:
+        """Check rows of a row group, as ``decode`` has them but for ids, which are left to do.
+
+        Parameters
+        ----------
+        table : all columns of these rows, as they were read.
+        file, row_group : numbers of the file and of the row group in it.
+        """
+        rows = shards.rows_of_group(table, self._layout_in(table.schema), self.files[file], row_group)
+        return self._checked(rows, file, row_group)
+
     def prepare(self) -> None:
         """Compile (or load) the kernels that decode: a first read does not wait for them then."""
         with compiling():

@@ -427,6 +427,12 @@ def read_rows(
         return group.rows()
 
 
+def rows_of_group(table: pa.Table, layout: Layout, path: str, row_group: int) -> Rows:
+    """Rows of a row group that were read as a table, as ``read_rows`` has them; errors likewise."""
+    with translated(path, row_group):
+        return _Group(table, layout, path, row_group, {}).rows()
+
+
 def read_parts(
     file: pq.ParquetFile, schema: pa.Schema, row_group: int, layout: Layout, path: str, rows: int
 ) -> Iterator[tuple[int, Rows]]:

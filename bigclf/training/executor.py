@@ -460,6 +460,12 @@ class Bench:
             for block in self.stream.blocks([np.array([chunk]) for chunk in range(first, last)]):
                 yield row0, block
 
+    def every_row(self) -> Iterator[tuple[int, Block]]:
+        """The same; rows that the plan keeps in memory are there from then on."""
+        for group, (first, _) in enumerate(self.plan.groups):
+            for block in self._every_block(group):
+                yield int(self.source.chunks.row0[first]), block
+
     def take_over(self, other: Bench) -> None:
         """Use the rows that another bench of the same source has in memory or in its raw store; it is closed then."""
         if self.plan.resident and self.plan.groups == other.plan.groups:

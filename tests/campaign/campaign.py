@@ -90,7 +90,7 @@ class Trial(Ground):
             if differing := self.differing(results=True):
                 broken.append(("half output", f"ended well, and differs: {differing}"))
             again = self.run([*self.case.line, *self.case.anew])
-            if again.code != first.code:
+            if not self.case.once and again.code != first.code:
                 broken.append(("not finished", f"once more: exit code {again.code}: {again.text[-600:]}"))
         else:
             again = self._again()

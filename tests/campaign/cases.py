@@ -14,7 +14,7 @@ class Case(NamedTuple):
     again : what is added when the line is given once more after it failed; anew : to replace results that are there.
     files : results that are whole or not there at any moment; sets : directories of shards of which the same holds.
     run : the run directory, if one stays; there : parts of names of files that hold times of data made anew.
-    looked : what ``bigclf inspect`` may be given meanwhile.
+    looked : what ``bigclf inspect`` may be given meanwhile. once : what ended well takes away what it began with.
     """
 
     line: list[str]
@@ -26,16 +26,19 @@ class Case(NamedTuple):
     there: tuple[str, ...] = ()
     run: str = "run"
     looked: str = ""
+    once: bool = False
 
 
-PLAIN = ("convert", "append", "split", "fit streamed", "fit online", "sweep", "path", "predict csv", "evaluate",
-         "calibrate", "export numpy", "report", "run job")  # fmt: skip
+PLAIN = ("convert", "append", "split", "fit streamed", "fit online", "sweep", "path", "forget", "forget in place",
+         "predict csv", "evaluate", "calibrate", "export numpy", "report", "run job")  # fmt: skip
 RESUMED = ("--resume",)
 QUARANTINE = ["--on-bad-rows", "quarantine", "--max-bad-fraction", "0.5"]
 CONVERT = ["convert", "{text}", "{out}/s", "--workers", "1"]
 TABLE = ["convert", "{table}", "{out}/s", "--format", "csv", "--label", "y", "--workers", "1"]
 SOLVED = ["--algo", "dcd", "--loss", "logistic", "--tol", "0.3"]
 STREAMED = ["--memory", "17MB", "--groups", "2", "--checkpoint-every", "0"]
+RUN = ["-o", "{out}/old.bigclf", *SOLVED, "--checkpoint-every", "0", "--run-dir", "{out}/old"]
+FORGET = ["forget", "{out}/old", "-o", "{out}/m.bigclf", "--run-dir", "{out}/run", "--rows", "1,5"]
 CASES = {
     "convert": Case(CONVERT, sets=("s",)),
     "convert columns": Case(TABLE, sets=("s",)),
@@ -57,6 +60,11 @@ CASES = {
     "sweep": Case(["sweep", "{data}", "-o", "{out}/w", *SOLVED, "--grid", "C=0.1,1", "--folds", "2",
                    "--checkpoint-every", "0"], RESUMED, files=("w/model.bigclf", "w/results.csv", "w/results.json")),
     "path": Case(["path", "{data}", "-o", "{out}/w", "--C", "0.1,1", "--tol", "0.3"], RESUMED),
+    "forget": Case([*FORGET, "--to", "{out}/left"], begin=(["fit", "{data}", *RUN],), sets=("left",),
+                   files=("m.bigclf", "m.bigclf.receipt.json"), there=("run/run.json",)),
+    "forget in place": Case([*FORGET, "--rewrite"], begin=(CONVERT, ["fit", "{out}/s", *RUN]), sets=("s",),
+                            anew=(), once=True,
+                            files=("m.bigclf", "m.bigclf.receipt.json"), there=("run/run.json",)),
     "predict csv": Case(["predict", "{model}", "{data}", "-o", "{out}/p.csv"], files=("p.csv",)),
     "predict directory": Case(["predict", "{model}", "{data}", "-o", "{out}/p"]),
     "evaluate": Case(["evaluate", "{model}", "{data}", "-o", "{out}/e.json", "--report", "{out}/e.html"],

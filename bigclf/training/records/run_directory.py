@@ -57,7 +57,8 @@ HISTORY_SECONDS = 0.1  # at most ten records a second
 KEPT = 2
 REPLACES = "replaces.json"  # which model a person allowed the run to replace
 WROTE = "fit_wrote.json"  # what ``bigclf fit`` began to write elsewhere
-RUN_FILES = ("history.jsonl", "model.bigclf", REPLACES, WROTE, "run.json")  # removed in this order
+FORGETTING = "forgetting.json"  # how far ``forget`` is
+RUN_FILES = ("history.jsonl", "model.bigclf", REPLACES, WROTE, FORGETTING, "run.json")  # removed in this order
 HEAD = {"version": whole(), "sums": TABLE, "facts": TABLE}
 ROW_FILES = Field(lambda value: isinstance(value, dict) and all(ROWS.fullmatch(name) and isinstance(digest, str)
                   for name, digest in value.items()), "a table of files of rows and their digests")  # fmt: skip

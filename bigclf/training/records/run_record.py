@@ -62,7 +62,8 @@ IDENTITY = _all_optional({
 })  # fmt: skip
 RUN = _all_optional({
     "version": whole(), "identity": TABLE, "plan": TABLE, "limits": named(or_none(number(0))), "chosen": text(),
-    "files": list_of(TABLE), "versions": named(text()), "cpu": or_none(text()), "started": text(),
+    "class_weight": text("balanced"), "files": list_of(TABLE), "versions": named(text()), "cpu": or_none(text()),
+    "started": text(),
 })  # fmt: skip
 COUNTS = ("reads", "rows", "nnz", "bytes_read", "updates", "mistakes", "rounds",
           "working_set_rows", "waiting_visits", "problems_done", "records_rebuilt", "groups", "workers", "mixes",
