@@ -28,7 +28,7 @@ from bigclf import files
 from bigclf.cluster.book import Action, Book, Cancel, GiveUp, Patience, Submit, Trial
 from bigclf.cluster.carried_rows import CarriedRows
 from bigclf.cluster.holdings import Joined
-from bigclf.cluster.joining import SLOWEST, Joining, Line, cuts_for, side_by_side, spreads
+from bigclf.cluster.joining import SLOWEST, Joining, Line, cuts_for, passes_on, side_by_side, spreads
 from bigclf.cluster.link import GREETING_SECONDS, WAIT_LONGER, Link
 from bigclf.cluster.measuring import Measure, Measured, Part, attempt_part, bytes_needed
 from bigclf.cluster.peers import attempt_order, attempt_visit_there, introduce
@@ -978,7 +978,7 @@ class DaskEngine(JoiningCrew):
         if (source := self._line.ahead(member.address, member.version)) is not None:
             parcel = self._shipment(member.version)
             size = n_bytes(parcel.content.changes)
-            if size > INLINE_BYTES:
+            if passes_on(size, self.workers):
                 self.bytes_moved += size
                 seconds = self.patience.stale + 4 * size / SLOWEST
                 cuts = 1 if self.job.plan.places else cuts_for(size)

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from bigclf.training.engines import Round
     from bigclf.training.executor import Job
 
-SPREAD_BYTES = 16_000_000  # of all groups' states together, from which on they do not come to the driver
-CUT_BYTES = 1_000_000  # of a state, from which on nodes are joined in parts
+SPREAD_BYTES = 256_000_000  # of all groups' states together, from which on they do not come to the driver
+LINE_BYTES = 256_000_000  # of the common state for all workers, from which on they pass it on
+CUT_BYTES = 1_000_000  # of a part of the feature axis, at least
 WAITING_BYTES = 64_000_000  # of what groups of a worker came to, while it waits to be joined
 SLOWEST = 2_000_000  # bytes a second that a connection has at least, before it counts as dead
 LOOK_SECONDS = 0.5
@@ -36,7 +37,12 @@ def spreads(job: Job, round: Round) -> bool:
 
 def cuts_for(size: int) -> int:
     """Cuts of the feature axis, at most, in which so many bytes travel."""
-    return CUTS if size > CUT_BYTES else 1
+    return max(1, min(CUTS, size // CUT_BYTES)) if CUT_BYTES else CUTS
+
+
+def passes_on(size: int, workers: int) -> bool:
+    """Whether workers give so many bytes of the common state to others."""
+    return size > 0 and workers * size > LINE_BYTES
 
 
 class Line:

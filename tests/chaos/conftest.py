@@ -14,7 +14,7 @@ from clusters import HERE, PATIENCE, ChaosCluster, kill_trees, wait_for
 from making import environment, in_segments, random_rows, shards_of
 
 import bigclf
-from bigclf.cluster import engine, joining
+from bigclf.cluster import joining
 from bigclf.errors import ConvergenceWarning, MemoryBudgetError
 from bigclf.units import parse_bytes
 
@@ -107,7 +107,7 @@ def two_segments():
 def joined():
     """With $BIGCLF_CHAOS_JOINED workers join what their groups came to, however small it is; ``driver.py`` likewise."""
     if os.environ.get("BIGCLF_CHAOS_JOINED"):
-        joining.SPREAD_BYTES = joining.CUT_BYTES = engine.INLINE_BYTES = 0
+        joining.SPREAD_BYTES = joining.CUT_BYTES = joining.LINE_BYTES = 0
 
 
 @pytest.fixture(scope="session")

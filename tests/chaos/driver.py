@@ -5,7 +5,7 @@ import json
 import os
 
 from bigclf.cli import main
-from bigclf.cluster import engine, joining
+from bigclf.cluster import joining
 from bigclf.cluster.book import Patience
 from bigclf.training import plan
 
@@ -14,5 +14,5 @@ if __name__ == "__main__":
     Patience.__new__.__defaults__ = tuple(Patience(**given))
     plan._segments = lambda *_: 2  # as the tests' own process has it
     if os.environ.get("BIGCLF_CHAOS_JOINED"):
-        joining.SPREAD_BYTES = joining.CUT_BYTES = engine.INLINE_BYTES = 0
+        joining.SPREAD_BYTES = joining.CUT_BYTES = joining.LINE_BYTES = 0
     main()

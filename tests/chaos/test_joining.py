@@ -11,11 +11,11 @@ LAST = 4  # of the groups
 
 @pytest.fixture(autouse=True)
 def joined_there(monkeypatch):
-    from bigclf.cluster import engine, joining
+    from bigclf.cluster import joining
 
     monkeypatch.setattr(joining, "SPREAD_BYTES", 0)
     monkeypatch.setattr(joining, "CUT_BYTES", 0)
-    monkeypatch.setattr(engine, "INLINE_BYTES", 0)  # and the common state is passed on
+    monkeypatch.setattr(joining, "LINE_BYTES", 0)  # and the common state is passed on
 
 
 every_case = pytest.mark.parametrize("case", ["pa2", "dcd", "dcd-gathered", "dcd-filed", "newton", "newglmnet"])

@@ -104,11 +104,11 @@ def test_nor_when_groups_are_done_in_bundles(client):
 @pytest.fixture
 def joined_there(monkeypatch):
     """What groups come to is joined between workers, in parts, however small."""
-    from bigclf.cluster import engine, joining
+    from bigclf.cluster import joining
 
     monkeypatch.setattr(joining, "SPREAD_BYTES", 0)
     monkeypatch.setattr(joining, "CUT_BYTES", 0)
-    monkeypatch.setattr(engine, "INLINE_BYTES", 0)  # and the common state is passed on
+    monkeypatch.setattr(joining, "LINE_BYTES", 0)  # and the common state is passed on
 
 
 BY_RULES = {"averaged_pa2", "dcd", "newton", "arow", "romma"}  # a rule each
