@@ -254,6 +254,11 @@ class LinearClassifier(ClassifierMixin, _Linear):
         self.workers = workers
         self._take(params)
 
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
+
     def fit(self, X: object, y: object = None, sample_weight: object = None) -> LinearClassifier:
         """Train.
 
@@ -345,8 +350,8 @@ class LinearClassifier(ClassifierMixin, _Linear):
     @available_if(_gives_probabilities)
     def predict_proba(self, X: object) -> np.ndarray:
         """Probabilities float64 [n, classes], for ``loss="logistic"`` alone; of more than two classes those of one
-        against the rest, made to sum to 1. Other methods have them after ``bigclf.calibrate(estimator.model_, ...)``
-        or in scikit-learn's ``CalibratedClassifierCV``."""
+        against the rest, made to sum to 1; of several labels a row each label's own. Other methods have them after
+        ``bigclf.calibrate(estimator.model_, ...)`` or in scikit-learn's ``CalibratedClassifierCV``."""
         scores = self.decision_function(X)
         probabilities: np.ndarray = self.model_.probabilities(scores)
         return probabilities

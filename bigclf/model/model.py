@@ -490,7 +490,7 @@ class Model:
     def predict_proba(self) -> Callable[..., np.ndarray]:
         """Probabilities float64 [n, classes]; only of a model that was calibrated (``bigclf.calibrate``), or trained
         with a loss that models them. Of more than two classes they are the softmax where all were learned at once, else
-        those of one against the rest, made to sum to 1.
+        those of one against the rest, made to sum to 1. Of several labels a row each has its own.
 
         Raises
         ------
@@ -508,8 +508,6 @@ class Model:
         loss = self.method.get("loss")
         if self.regression:
             return "a model that predicts numbers has no classes, so no probabilities"
-        if self.multilabel:
-            return "a model of several labels a row gives decision values, no probabilities"
         if loss in PROBABILITY_LOSSES or self.calibration is not None:
             return None
         return (
@@ -531,10 +529,13 @@ class Model:
         return (scores >= 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
 
     def probabilities(self, scores: np.ndarray) -> np.ndarray:
-        """Probabilities float64 [n, classes] for decision values ``scores`` [n] or [n, K] of a model that has them."""
+        """Probabilities float64 [n, classes] for decision values ``scores`` [n] or [n, K] of a model that has them; of
+        several labels a row each label's own."""
         if self.calibration is not None:
             return self.calibration.shares(scores)
         logs = -np.logaddexp(0, -scores)  # of 1 / (1 + exp(-s)), without overflow
+        if self.multilabel:
+            return np.exp(logs)
         if scores.ndim == 1:
             return np.column_stack([np.exp(-np.logaddexp(0, scores)), np.exp(logs)])
         if self.method.get("multiclass") == "multinomial":

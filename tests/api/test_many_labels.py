@@ -324,3 +324,14 @@ def test_svmlight_lines_that_are_no_rows_are_named(tmp_path, text, said):
     with pytest.raises(DataError, match=said):
         bigclf.convert(str(tmp_path / "rows.svm"), str(tmp_path / "out"), several_labels=True)
     assert not (tmp_path / "out").exists()
+
+
+def test_probabilities_are_each_labels_own(tmp_path):
+    X, y = rows()
+    model = bigclf.LinearClassifier("dcd", loss="logistic", C=10.0).fit(X, y)
+    wanted = 1 / (1 + np.exp(-model.decision_function(X)))
+    assert model.predict_proba(X) == pytest.approx(wanted, rel=1e-12) and wanted.sum(axis=1).max() > 1.01
+    path = write(tmp_path / "rows.parquet", X, [np.flatnonzero(row).tolist() for row in y])
+    bigclf.predict(model.model_, path, str(tmp_path / "out"), proba=True)
+    column = pq.read_table(tmp_path / "out" / "rows.parquet")["probability_2"]
+    assert column.to_pylist() == pytest.approx(wanted[:, 2].tolist(), rel=1e-12)
