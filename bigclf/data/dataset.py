@@ -834,6 +834,13 @@ class Dataset:
         return found
 
     @property
+    def siblings(self) -> np.ndarray:
+        """How many chunks the row group of each chunk has, with those that are not of this dataset: int64 [chunk]."""
+        table, keys = _keys(self._known.chunks), self._group_keys
+        found: np.ndarray = np.searchsorted(table, keys, "right") - np.searchsorted(table, keys)
+        return found
+
+    @property
     def whole_group(self) -> tuple[int, int]:
         """Rows of the longest row group that is decoded whole, with those of weight 0, and entries of the fullest."""
         return largest_group(Chunks(*(column[~self._apart] for column in self._known.chunks)))

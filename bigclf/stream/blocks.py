@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
@@ -218,8 +218,7 @@ class Stream:
         """Decode row groups to where they stay, several at a time; ``rows``, ``entries`` : where each chunk begins."""
         source, began = self.source.chunks, time.monotonic()
         keys = (source.file.astype(np.int64) << 32) + source.row_group
-        of_row_group = np.unique(keys, return_inverse=True, return_counts=True)[1:]
-        in_all = of_row_group[1][of_row_group[0]]  # chunks of each chunk's row group
+        in_all = cast("Dataset", self.source).siblings  # else nothing is decoded
         of_group = np.split(np.arange(chunks.size), 1 + np.flatnonzero(np.diff(keys[chunks])))
 
         def load(part: np.ndarray) -> None:
