@@ -33,6 +33,7 @@ from bigclf.data.dataset import Dataset
 from bigclf.errors import RunError
 from bigclf.files.caches import cache_directory
 from bigclf.machine import cores, memory_limit
+from bigclf.maths.deltas import place_dtype
 from bigclf.maths.mixing import FAN
 from bigclf.request.auto import Asked, decades_of, products
 from bigclf.request.door import Shape, open_rows
@@ -73,6 +74,7 @@ CHOSEN_BYTES, SOLVED_BYTES = 32, 16  # of a row of a gathered set, to where it i
 DRIVER_COPIES = 4  # of a state: present, before, what comes together, and what travels
 MEMBER_BYTES = 24  # of a row of the working set, as it travels
 FIGURES = 8 * 16  # bytes of an answer's counts
+DIAGONALS = 0.07  # of reads by sums that bring the Hessian's diagonal too
 
 
 class Intent(NamedTuple):
@@ -269,6 +271,11 @@ def _network(intent: Intent, workers: int, rates: Rates, run_dir: bool) -> dict[
     alone = plan.segments == 1 and not keeps and n_groups >= BUNDLES * FAN * workers
     units = -(-n_groups // FAN) if alone else n_groups
     length = source.n_features + 1
+    if setting.method.by_way and not setting.method.all_classes:
+        up, down = (_vector(_features(source.nnz / n, source, rates), length) for n in (units, 1))
+        up, down = units * (FIGURES + (1 + DIAGONALS) * up), min(workers, units) * (FIGURES + down)
+        up, down = len(problems) * up, len(problems) * down
+        return {"up": int(up), "down": int(down), "epoch": int(up + down), "once": 0}
     row = setting.state_bytes(length + 1, plan.dtype) - setting.state_bytes(length, plan.dtype)
     rest = setting.state_bytes(source.n_features, plan.dtype) - row * length
     pieces, came = _moved(n_groups, units, workers, len(problems) * (row * length + rest)), 0.0
@@ -332,6 +339,11 @@ def _travels(features: float, length: int, row: int, rest: int) -> float:
     if 3 * features >= length:
         return length * row + rest
     return features * ((4 if length <= 2**32 else 8) + row) + rest
+
+
+def _vector(features: float, length: int) -> float:
+    """Bytes of a vector for a sum as it travels: with its places where less than half of it is not 0."""
+    return 8.0 * length if 2 * features >= length else features * (8 + np.dtype(place_dtype(length)).itemsize)
 
 
 def _features(entries: float, source: Rows, rates: Rates) -> float:

@@ -30,6 +30,11 @@ class CarriedRows:
         """Take up what a checkpoint says of a group."""
         self._carried[group] = ref.token, carry
 
+    def has(self, group: int, ref: Ref) -> bool:
+        """Whether it is known here what the group carries at ``ref``."""
+        with self._settling:
+            return ref.token in [held[group][0] for held in (self._proposed, self._carried) if group in held]
+
     def propose(self, group: int, ref: Ref | None, token: str, carry: Carry) -> None:
         """The group's last accepted visit, which went on from ``ref``, left it so; how far it really goes the next
         ``Ref`` says."""

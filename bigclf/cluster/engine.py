@@ -42,19 +42,21 @@ from bigclf.cluster.worker_tasks import (
     changes_to,
     farewell,
     on_trial,
+    picks,
     shard_error,
     unpacked,
 )
 from bigclf.data.dataset import Dataset
 from bigclf.errors import BigclfError, ClusterError, DataError, MemoryBudgetError, RunError
 from bigclf.machine import differences, facts, remedy
-from bigclf.maths.deltas import State, n_bytes
+from bigclf.maths.deltas import State, n_bytes, picked
 from bigclf.maths.mixing import FAN
 from bigclf.metrics.figures import AnyPart
 from bigclf.progress import Event, Plan, Status, Watcher
 from bigclf.training.engines import Round
 from bigclf.training.executor import Job
 from bigclf.training.records.run_directory import RunDirectory
+from bigclf.training.roles.steps import keeps_rows, rows_elsewhere, way_of
 from bigclf.training.validation import Candidate, Sums
 from bigclf.training.visit import Carry, Outcome, Ref
 from bigclf.units import format_bytes
@@ -732,6 +734,8 @@ class JoiningCrew(Crew[Outcome]):
 class DaskEngine(JoiningCrew):
     """Visits made by the workers of a cluster.
 
+    Large because what travels to a worker and what is carried from group to group follow from the same round.
+
     Parameters
     ----------
     job : what stays the same during the run.
@@ -758,6 +762,9 @@ class DaskEngine(JoiningCrew):
     ) -> None:
         self.job, self.advance, self.directory = job, advance, directory
         self._keeps = job.problems[0].setting.method.keeps_rows
+        self._remakes = (  # what groups keep of each row is made anew where it is lost
+            self._keeps and picks(job) and job.plan.segments == 1 and not job.plan.rows_sides
+        )
         self._keeping = self._way_to_keep()
         self.sample = files.absolute(job.source.files[0]) if isinstance(job.source, Dataset) else None
         self.writes = self._keeping if self._writes else None
@@ -766,7 +773,7 @@ class DaskEngine(JoiningCrew):
         self._states: dict[int, Any] = {}  # the common state of each problem at ...
         self._version = -1
         self._previous: dict[int, Any] = {}  # ... and at the version before
-        self._shipments: dict[int, Parcel] = {}  # of this version, by base
+        self._shipments: dict[int | None, Parcel] = {}  # of this version, by base
         self._line = Line()  # in which workers pass it on
         self._stating = threading.Lock()  # the four change together: Dask's thread may be at an attempt of before
         self._round: Round | None = None
@@ -836,6 +843,8 @@ class DaskEngine(JoiningCrew):
             log.warning(what)
 
     def carry(self, group: int, ref: Ref, round: Round) -> Carry:
+        if self._remakes and not self._kept_rows.has(group, ref):
+            return Carry([{} for _ in self.job.problems], None)
         return self._kept_rows.settled(group, ref)
 
     def restore(self, group: int, ref: Ref, carry: Carry, common: dict[int, State]) -> None:
@@ -882,7 +891,8 @@ class DaskEngine(JoiningCrew):
         if round.version == self._version and set(round.todo) <= set(self._states):
             return
         with self._stating:
-            self._previous = self._states if round.version == self._version + 1 else {}
+            follows = round.version == self._version + 1 and not self.job.problems[0].setting.method.by_way
+            self._previous = self._states if follows else {}  # by a way, arrays of both are the same
             self._states = dict(zip(round.todo, round.states, strict=True))
             self._version, self._shipments, self._line = round.version, {}, Line()
 
@@ -969,13 +979,15 @@ class DaskEngine(JoiningCrew):
 
     def _keep(self, round: Round) -> str:
         """What becomes of what the group carries after the round."""
+        if self._remakes and not any(keeps_rows(self.job.problems[n], state) for n, state in self._states.items()):
+            return ""
         return self._keeping or ("travels" if round.midway else "")
 
     async def _ship(self, member: _Member, version: int) -> distributed.Future | Parcel | None:
         """The common state on its way to the worker, or whom it is to ask for it, or None where it has it."""
         if member.version == version:
             return None
-        if (source := self._line.ahead(member.address, member.version)) is not None:
+        if not picks(self.job) and (source := self._line.ahead(member.address, member.version)) is not None:
             parcel = self._shipment(member.version)
             size = n_bytes(parcel.content.changes)
             if passes_on(size, self.workers):
@@ -992,12 +1004,20 @@ class DaskEngine(JoiningCrew):
     def _shipment(self, known: int) -> Parcel:
         """The common state as changes to what the worker has, or to the state every process can make."""
         with self._stating:
-            base = known if known == self._version - 1 and set(self._states) <= set(self._previous) else 0
-            if base == 0 and self._version == 0:
+            base: int | None = 0
+            if picks(self.job):
+                base = None
+            elif known == self._version - 1 and set(self._states) <= set(self._previous):
+                base = known
+            if not base and self._version == 0:
                 return Parcel(Shipment(0, 0, {}))
             if base not in self._shipments:
-                changes = {}
+                changes: dict[int, Any] = {}
                 for number, state in self._states.items():
+                    way = way_of(self.job.problems[number], state)
+                    if way is not None and base is None:
+                        changes[number] = picked(state, way.down)
+                        continue
                     before = self._previous[number] if base else self._zero(number)
                     changes[number] = changes_to(before, state, self.job.plan) or state
                 self._shipments[base] = Parcel(Shipment(self._version, base, changes))
@@ -1019,12 +1039,19 @@ class DaskEngine(JoiningCrew):
         ref = round.refs[first]
         if ref is None or not (self._keeps or round.segment > 0) or self._home.get(first) == (address, ref.token):
             return None
-        parcel = Parcel([self._kept_rows.settled(first, ref)])
+        parcel = Parcel([self._carry_at(first, ref)])
         size = n_bytes(parcel.content)
         if size <= INLINE_BYTES:
             self.bytes_moved += size
             return parcel
         return await self._put(parcel, address)
+
+    def _carry_at(self, group: int, ref: Ref) -> Carry:
+        """What the group carries at ``ref``, or where that did not travel, what it is made anew from."""
+        if not self._remakes or self._kept_rows.has(group, ref):
+            return self._kept_rows.settled(group, ref)
+        problems, states = self.job.problems, self._states
+        return Carry([rows_elsewhere(p, states[n]) if n in states else {} for n, p in enumerate(problems)], None)
 
 
 class Measuring(Crew[Measured]):

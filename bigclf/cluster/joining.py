@@ -10,7 +10,7 @@ import numpy as np
 
 from bigclf.cluster.holdings import Joined, Name, Order, Unreached
 from bigclf.cluster.tree import BATCH, CUTS, Dropping, Task, Tree
-from bigclf.cluster.worker_tasks import Failure
+from bigclf.cluster.worker_tasks import Failure, picks
 from bigclf.errors import ClusterError, RunError
 from bigclf.maths.deltas import Cut, Delta, apply, n_bytes
 from bigclf.maths.mixing import FAN, Weights
@@ -32,6 +32,8 @@ MOST_IN_VAIN = 50  # tasks in a row, beside two a group
 def spreads(job: Job, round: Round) -> bool:
     """Whether what groups come to in the round is joined between workers."""
     n = len(round.refs)
+    if picks(job):
+        return False
     return n > 1 and not round.midway and not job.plan.places and n * n_bytes(round.states) > SPREAD_BYTES
 
 

@@ -22,12 +22,14 @@ from bigclf.cluster.holdings import Fetch, Given, Holdings, Joined, Name, Unreac
 from bigclf.data.arrays import Arrays
 from bigclf.errors import DataError
 from bigclf.machine import Facts, facts
-from bigclf.maths.deltas import Cut, Delta, S, applied, apply, difference
+from bigclf.maths.deltas import Cut, Delta, Picked, S, applied, apply, difference, fill, filled, picked
 from bigclf.maths.mixing import FAN, Weights
+from bigclf.methods.method import Way
 from bigclf.stream.row_files import FiledArray
 from bigclf.training.executor import Bench, Job, Missing
 from bigclf.training.plan import Plan
 from bigclf.training.records.run_directory import load_rows, publish_arrays
+from bigclf.training.roles.steps import way_of
 from bigclf.training.sources import warm
 from bigclf.training.visit import Carry, DualSum, Outcome, Part, RowFile, Visit, named_rows
 
@@ -51,11 +53,12 @@ class Parcel:
 
 class Shipment(NamedTuple):
     """The common state of ``version``: for each problem in ``changes`` what differs from its state at ``base``
-    (version 0 every process makes itself), or all of it. ``source`` : the worker that has it or will soon, to be asked
-    for it, in so many ``cuts`` of the feature axis, each for ``seconds``; "": here it is."""
+    (version 0 every process makes itself), or all of it; what is ``Picked`` needs no state before it (base None).
+    ``source`` : the worker that has it or will soon, to be asked for it, in so many ``cuts`` of the feature axis, each
+    for ``seconds``; "": here it is."""
 
     version: int
-    base: int
+    base: int | None
     changes: dict[int, Any]
     source: str = ""
     seconds: float = 0.0
@@ -85,7 +88,7 @@ class Place:
         self.version = -1
         self.states: list[Any] = []
         self.changes: dict[int, Delta | None] = {}  # that made them, None: they came whole
-        self.base = 0  # version that these are changes to
+        self.base: int | None = 0  # version that these are changes to
         self._arriving: tuple[int, int, Arriving] = -1, -1, {}  # version, base and the cuts that have come of it
         self.holdings = Holdings()
 
@@ -96,14 +99,17 @@ class Place:
         """Bring the common state to ``version``; Missing if that needs more than is here and was sent."""
         if self.version == version:
             return
-        if version == 0 or shipment is not None and shipment.base == 0:
+        anyhow = shipment is not None and shipment.base is None and self.version < 0
+        if version == 0 or anyhow or shipment is not None and shipment.base == 0:
             self.states, self.version = self.fresh_states(), 0
         if version == 0:
             return
-        if shipment is None or shipment.version != version or shipment.base != self.version:
+        if shipment is None or shipment.version != version or shipment.base not in (None, self.version):
             raise Missing(f"state of version {version}, here is {self.version}")
         for number, change in shipment.changes.items():
-            if isinstance(change, Delta):
+            if isinstance(change, Picked):
+                fill(self.states[number], change)
+            elif isinstance(change, Delta):
                 apply(self.states[number], change)
             else:
                 self.states[number] = _taken(self.states[number], change)
@@ -235,7 +241,8 @@ def make_visit(
             else [_loaded(c, keeps, place) for c in carries.content]
         )
         outcome = place.bench.visit(what, given, held, token)
-        parts = [packed(part, state, place.job.plan) for part, state in zip(outcome.parts, states, strict=False)]
+        ways = [_way_of(place.job, number, state) for number, state in zip(what.todo, states, strict=True)]
+        parts = [packed(p, s, place.job.plan, w) for p, s, w in zip(outcome.parts, states, ways, strict=False)]
         carry = None
         midway = what.kind == "update" and what.segment < place.job.plan.segments - 1
         if keeps:
@@ -275,6 +282,16 @@ def attempt_join(order: Parcel, job: Parcel, slot: str, shipment: Parcel | None,
         return Failure("failed", error)
 
 
+def picks(job: Job) -> bool:
+    """Whether what travels of a state is what the next read needs and makes, straight from the driver and back: of few
+    groups, that is the least."""
+    return job.problems[0].setting.method.by_way and len(job.plan.groups) <= FAN
+
+
+def _way_of(job: Job, number: int, state: object) -> Way | None:
+    return way_of(job.problems[number], state) if picks(job) else None
+
+
 def changes_to(start: W, state: W, plan: Plan) -> Delta | None:
     """What makes ``state`` out of ``start``, where that is less than the state. A state of touched places travels
     whole: its arrays are as long as what it holds."""
@@ -290,8 +307,10 @@ def _taken(state: S, other: S) -> S:
     return state
 
 
-def packed(part: Part, start: Weights, plan: Plan) -> Part:
+def packed(part: Part, start: Weights, plan: Plan, way: Way | None = None) -> Part:
     """A part as it travels: changes alone where they are few; the weights at the start the driver has."""
+    if way is not None:
+        return Part(picked(part.state, way.up, own=True), None, part.figures)
     length = start.weights.shape[0]
     changes = changes_to(start, part.state, plan)
     state = _copy(part.state) if changes is None else changes
@@ -304,6 +323,8 @@ def packed(part: Part, start: Weights, plan: Plan) -> Part:
 
 def unpacked(part: Part, start: Weights) -> Part:
     """A part with its changes carried out."""
+    if isinstance(part.state, Picked):
+        return part._replace(state=filled(start, part.state))  # type: ignore[type-var]
     state = applied(start, part.state) if isinstance(part.state, Delta) else part.state
     dual = part.dual
     if isinstance(dual, Delta):

@@ -7,7 +7,7 @@ bytes of the one it was taken from: 0.0 and -0.0 differ, a NaN equals itself and
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -24,7 +24,14 @@ class State(Protocol):
     def __getitem__(self, part: slice, /) -> tuple[np.ndarray, ...]: ...
 
 
+class Named(State, Protocol):
+    """A state whose arrays go by names."""
+
+    def _replace(self, **arrays: np.ndarray) -> Self: ...
+
+
 S = TypeVar("S", bound=State)
+N = TypeVar("N", bound=Named)
 
 WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
@@ -124,6 +131,51 @@ def apply(state: Iterable[np.ndarray], delta: Delta) -> None:
             array[...] = values
         else:
             array[delta.places] = values
+
+
+class Sparse(NamedTuple):
+    """An array that is 0 but at ``places``, counted through all its axes."""
+
+    places: np.ndarray
+    values: np.ndarray
+
+
+class Picked(NamedTuple):
+    """Some arrays of a state by name, each whole or ``Sparse``."""
+
+    arrays: dict[str, np.ndarray | Sparse]
+
+
+def picked(state: object, names: Iterable[str], own: bool = False) -> Picked:
+    """These arrays of a state; ``own`` : those that are whole are copied. A -0.0 may become 0.0."""
+    return Picked({name: _thin(getattr(state, name), own) for name in names})
+
+
+def filled(state: N, given: Picked) -> N:
+    """``state`` with these arrays in place of its own; the others are shared."""
+    return state._replace(**{name: _put(np.empty_like(getattr(state, name)), a) for name, a in given.arrays.items()})
+
+
+def fill(state: object, given: Picked) -> None:
+    """Give arrays of ``state`` these values, in place."""
+    for name, array in given.arrays.items():
+        _put(getattr(state, name), array)
+
+
+def _thin(array: np.ndarray, own: bool) -> np.ndarray | Sparse:
+    if 2 * np.count_nonzero(array) >= array.size:
+        return array.copy() if own else array
+    places = np.flatnonzero(array).astype(place_dtype(array.size))
+    return Sparse(places, array.reshape(-1)[places])
+
+
+def _put(array: np.ndarray, given: np.ndarray | Sparse) -> np.ndarray:
+    if isinstance(given, Sparse):
+        array[...] = 0
+        array.reshape(-1)[given.places] = given.values
+    else:
+        array[...] = given
+    return array
 
 
 def n_bytes(thing: object) -> int:

@@ -17,7 +17,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from bigclf.compiled.jit import inlined, inner, kernel
-from bigclf.maths.deltas import Delta, S, State, applied
+from bigclf.maths.deltas import Delta, Named, S, State, applied
 
 FAN = 16  # copies that one node of the tree joins
 ADDED = 4  # copies whose steps add up at most, where those of learners by pull do
@@ -144,20 +144,22 @@ SUM: Rule[State] = Rule(lambda total, start, copy, share: add_mean(total, start,
            lambda total, start, shares: _moved(total, start, 1.0))  # fmt: skip
 
 
-def totals(*names: str) -> Rule[State]:
-    """The rule for states of which the arrays ``names`` are sums over rows and nothing else changes in an epoch."""
+def totals(*names: str, sharing: bool = False) -> Rule[Named]:
+    """The rule for states of which the arrays ``names`` are sums over rows and nothing else changes in an epoch;
+    ``sharing`` : what is joined has its other arrays in common with the start."""
 
-    def add(total: State, start: State, copy: State, share: float) -> None:
+    def add(total: Named, start: Named, copy: Named, share: float) -> None:
         for name in names:
-            t, s, c = (getattr(state, name).reshape(-1) for state in (total, start, copy))
-            accumulate(t, s, c, 1.0)
+            t, s, c = (getattr(state, name) for state in (total, start, copy))
+            if c is not s:
+                accumulate(t.reshape(-1), s.reshape(-1), c.reshape(-1), 1.0)
 
-    def join(total: State, start: State, shares: float) -> State:
-        state = type(start)(*(array.copy() for array in start))
-        for name in names:
-            t, s, out = (getattr(part, name).reshape(-1) for part in (total, start, state))
-            interpolate(s, t, 1.0, out)
-        return state
+    def join(total: Named, start: Named, shares: float) -> Named:
+        state = start if sharing else type(start)(*(array.copy() for array in start))
+        sums = {name: np.empty_like(getattr(start, name)) for name in names}
+        for name, out in sums.items():
+            interpolate(getattr(start, name).reshape(-1), getattr(total, name).reshape(-1), 1.0, out.reshape(-1))
+        return state._replace(**sums)
 
     return Rule(add, join)
 

@@ -205,7 +205,7 @@ def resolve(
             raise TypeError(f"{name} has no effect with penalty={penalised!r}, only with {having}")
     usable = [param for param in method.params if not param.losses or chosen in param.losses]
     usable = [param for param in usable if not param.penalties or penalised in param.penalties]
-    settings = {param.name: param.check(given.get(param.name, param.default)) for param in usable}
+    settings = {param.name: param.check(given.get(param.name, param.default_in(groups))) for param in usable}
     _require_schedule(settings, groups)
     settings["bias"] = 0.0 if bias in (None, "none") else 1.0
     if "free" in method.bias:

@@ -32,6 +32,11 @@ class Param:
     losses: tuple[str, ...] = ()  # those it has an effect with; none: every loss of the method
     penalties: tuple[str, ...] = ()  # likewise
     choices: tuple[str, ...] = ()
+    several: Any = None  # the default in several groups, where it is another
+
+    def default_in(self, groups: int) -> object:
+        """The default with so many groups."""
+        return self.default if groups == 1 or self.several is None else self.several
 
     def check(self, value: Any) -> Any:
         """The value as float or int, or a name of ``choices``; ValueError naming the parameter and its bounds
@@ -316,6 +321,22 @@ class Collection:
         return CollectedBytes(self.entry_bytes, self.piece_bytes, self.row_bytes, self.column_bytes)
 
 
+# Where a group has the per-row arrays from that a read goes on from: from its last read; from nowhere, the read makes
+# them; or they are those that a read makes at the point (``Steps.again``).
+KEPT, MADE, AT_POINT = "kept", "made", "at point"
+
+
+class Way(NamedTuple):
+    """What of a state travels for a read of a group: names of the arrays that it needs (``down``), of the sums that it
+    makes (``up``) and of what else it changes (``own``), which stays there; rows : ``KEPT``, ``MADE`` or
+    ``AT_POINT``."""
+
+    down: tuple[str, ...]
+    up: tuple[str, ...]
+    rows: str
+    own: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class Steps:
     """A method that takes a step after each read, from what came together of all rows.
@@ -329,6 +350,8 @@ class Steps:
         be made anew; False: there is no such sum, ``absorb`` goes on from what was learned. None: reads are whole.
     sums : names of the arrays of ``shared`` to which the kernel only adds, so that the order of rows and groups has no
         part in them; reading : shared -> what the next read is, "learn", "sum" or "again".
+    way : shared -> ``Way`` of the next read; None: all of the state travels, and the per-row arrays are kept. again :
+        shared -> a state of which a read makes the per-row arrays as they are at ``shared.point``.
     rows, scaled : as of ``Dual``, or None.
     follow : (shared, weights, params, params before, state before or None, entries) -> None: begin with the weights of
         a problem that differs in C only; its last state, where it is of those weights; entries : as of ``Given``. None:
@@ -345,6 +368,8 @@ class Steps:
     forget: Callable[[Any], bool] | None = None
     sums: tuple[str, ...] = ()
     reading: Callable[[Any], str] = lambda shared: LEARN
+    way: Callable[[Any], Way] | None = None
+    again: Callable[[Any], Any] | None = None
     rows: Any = None
     scaled: Callable[[Any], Callable[..., Any]] | None = None
     follow: Callable[[Any, np.ndarray, Any, Any, Any, int], None] | None = None
@@ -434,6 +459,11 @@ class Method:
     def keeps_rows(self) -> bool:
         """Whether it keeps numbers of each row."""
         return self.how.rows is not None
+
+    @property
+    def by_way(self) -> bool:
+        """Whether it says what of its state travels for a read."""
+        return isinstance(self.how, Steps) and self.how.way is not None
 
     @property
     def goes_on_elsewhere(self) -> bool:

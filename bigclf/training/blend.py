@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigclf.maths.deltas import Cut, Delta
+from bigclf.maths.deltas import Cut, Delta, Picked, filled
 from bigclf.maths.mixing import SUM, Mixture, Node, Weights
 from bigclf.training.problems import Problem
 from bigclf.training.roles import gather_of
@@ -119,7 +119,8 @@ class Blend:
         if self._figures is None:
             self._figures = Mixture(SUM, Sums(np.zeros(part.figures.size)))
         share = Figures.of(part.figures).share
-        self._states.add(part.state, share, height)
+        state = filled(self.start, part.state) if isinstance(part.state, Picked) else part.state  # type: ignore[type-var]
+        self._states.add(state, share, height)
         self._figures.add(Sums(part.figures), 1.0, height)
         if part.dual is not None:
             if self._duals is None:

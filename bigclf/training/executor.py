@@ -10,7 +10,7 @@ import functools
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -338,7 +338,17 @@ class Bench:
                 learner.restore_state(carry.shared[number], common[number])
         if any(learner.set is not None and learner.set.n_rows for learner in learners):
             self._gather(group, learners)
+        self._make_again(group, {n: held["point"] for n, held in enumerate(carry.rows) if "point" in held}, common)
         self._at[group] = ref.token, True
+
+    def _make_again(self, group: int, points: Mapping[int, np.ndarray], common: Mapping[int, State]) -> None:
+        """Per-row arrays that did not travel, by a read of the rows at these points."""
+        adding = [learner for learner in self._of(group) if isinstance(learner, SumsLearner)]
+        states = [(ln, ln.state_again(common[ln.number], points[ln.number])) for ln in adding if ln.number in points]
+        if states:
+            for block in self._every_block(group):
+                for learner, state in states:
+                    learner.make_again(block, state)
 
     def _gather(self, group: int, learners: Sequence[Learner]) -> None:
         """The rows that the working sets of a group expect."""

@@ -540,7 +540,10 @@ class Sizes:
         if not self.alone:  # the start of the epoch, a group's, what two levels of the tree join, and what comes of it
             self.copies = 5 + (len(edges) if segments > 1 else 0) + 2 * bool(self.setting.places)  # wider sums
         self.one_state = self.setting.state_bytes(source.n_features, dtype)
+        self.sum_bytes = self.setting.sum_bytes(source.n_features, dtype)
         self.state = self.one_state * self.copies
+        if self.method.by_way and not self.alone:  # the other arrays of all copies are those of the start
+            self.state = self.one_state + self.copies * self.sum_bytes
         # of the answer and of what it is written from
         self.model = self.narrow + self.weights
         if self.setting.places:
@@ -550,7 +553,6 @@ class Sizes:
             plain = self.setting.is_answer(self.setting.shared(1, dtype))  # else the state is written beside it
             answer = self.narrow if plain else self.weights
             self.model = MODEL_COPIES * answer + (0 if plain else self.one_state)
-        self.sum_bytes = self.setting.sum_bytes(source.n_features, dtype)
         how = self.method.how
         self.room = 8 * how.room(source.n_features) if isinstance(how, Steps) else 0  # a kernel's own
         self.fields = self.setting.row_numbers  # of a row, in the per-row arrays

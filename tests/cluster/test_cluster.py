@@ -172,6 +172,18 @@ def test_a_run_goes_on_elsewhere(through_files, client, shards, tmp_path, monkey
         same(whole, fit(shards, epochs=5, run_dir=run, resume=True, workers=then, **options))
 
 
+@pytest.mark.parametrize("epochs", [4, 6])
+def test_a_run_by_sums_goes_on_elsewhere(epochs, client, shards, tmp_path):
+    """Stopped between products, whose curvatures of rows no checkpoint of a cluster has: they are made anew."""
+    options = dict(algo="newton", loss="logistic", tol=1e-9, groups=3, memory=SMALL)
+    whole = fit(shards, epochs=9, **options)
+    for number, (first, then) in enumerate([(client, None), (None, client), (client, client)]):
+        run = tmp_path / str(number)
+        fit(shards, epochs=epochs, run_dir=run, workers=first, **options)
+        assert (first is client) != any(path.name.startswith("rows-") for path in run.iterdir())
+        same(whole, fit(shards, epochs=9, run_dir=run, resume=True, workers=then, **options))
+
+
 def test_a_resumed_run_keeps_its_groups(client, shards, tmp_path):
     first = fit(shards, algo="pa1", epochs=2, groups=2, run_dir=tmp_path)
     again = fit(shards, algo="pa1", epochs=3, run_dir=tmp_path, resume=True, workers=client)
@@ -223,6 +235,15 @@ def test_a_dense_state_moves_once_to_each_worker_that_works_and_once_from_each_g
     moved = np.diff([record["bytes_moved"] for record in history])
     state = 2 * 8 * 3001
     assert moved.max() <= (3 + 9) * (state + 500)
+
+
+def test_a_product_moves_a_vector_to_each_worker_and_one_from_each_group(client):
+    x, y = random_rows(900, 3000, noise=0.5, density=0.2)
+    history = fit(x, y, algo="newton", loss="logistic", groups=3, tol=1e-6, workers=client).result_.history
+    moved = np.diff([0] + [record["bytes_moved"] for record in history])
+    vectors = np.array([2 if "products" in record else 3 for record in history])  # a gradient may bring a diagonal
+    few = moved <= vectors * 3 * (8 * 3001 + 800)  # more where a visit was given out twice
+    assert few.mean() > 0.8 and sum("products" in record for record in history) > 5
 
 
 def test_the_history_tells_of_the_cluster(client, rows):

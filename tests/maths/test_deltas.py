@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigclf.maths.deltas import Delta, applied, apply, difference, n_bytes, place_dtype
+from bigclf.maths.deltas import Delta, applied, apply, difference, fill, filled, n_bytes, picked, place_dtype
 
 
 class Plain(NamedTuple):
@@ -198,3 +198,19 @@ def test_the_bytes_of_nested_things():
     assert n_bytes(delta) == 12 + 24 + 16
     assert n_bytes({"a": [delta, None], "b": ("text", 5, np.zeros(2))}) == 52 + 16
     assert n_bytes(None) == n_bytes(()) == 0
+
+
+@pytest.mark.parametrize("there", [3, 40])
+def test_picked_arrays_are_those_of_the_state_and_the_others_stay(there):
+    """Few values travel with their places, many as they are."""
+    weights, table = np.zeros(50), np.zeros((50, 2))
+    weights[:there], table[5 : 5 + there // 2] = np.arange(1, there + 1), 2.0
+    state, other = Rich(weights, table, np.array([7])), Rich(np.ones(50), np.ones((50, 2)), np.array([1]))
+    sent = picked(state, ("weights", "table"))
+    assert (n_bytes(tuple(sent)) < weights.nbytes) == (there == 3)
+    got = filled(other, sent)
+    assert got.steps is other.steps and other.weights.all()
+    fill(other, sent)
+    for found in (got, other):
+        np.testing.assert_array_equal(found.weights, weights)
+        np.testing.assert_array_equal(found.table, table)

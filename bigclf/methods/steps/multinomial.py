@@ -25,7 +25,8 @@ from bigclf.maths.block import Counts
 from bigclf.maths.losses import Loss
 from bigclf.methods.common import COST, NATIVE
 from bigclf.methods.many_classes.multiclass import Room, predicted, prefetch_classes, room, scores_of
-from bigclf.methods.method import steps
+from bigclf.methods.method import MADE, Way, steps
+from bigclf.methods.steps import newton, planes
 from bigclf.methods.steps.newton import (
     BY_SUMS,
     FRESH,
@@ -68,7 +69,8 @@ def begin(n_features: int, dtype: DTypeLike, settings: dict[str, Any]) -> Shared
     shape = n_features + 1, settings["n_classes"]
     weights, probe = (np.zeros(shape, dtype) for _ in range(2))
     point, step, residual, total, diagonal = (np.zeros(shape) for _ in range(5))
-    shared = Shared(weights, probe, point, step, residual, total, diagonal, *(np.zeros(k) for k in (0, 10, N_SCALARS)))
+    others = *(np.zeros(k) for k in (0, 10, N_SCALARS)), *planes.begin(0)
+    shared = Shared(weights, probe, point, step, residual, total, diagonal, *others)
     shared.scalars[[KIND, LEAST, FRESH]] = GRADIENT, LARGEST, 1
     return shared
 
@@ -151,6 +153,12 @@ def sums(loss: Loss):  # type: ignore[no-untyped-def]
     return update
 
 
+def way(shared: Shared) -> Way:
+    """As of ``newton``; a product makes the probabilities at the point once more."""
+    found = newton.way(shared)
+    return found._replace(down=("point", *found.down), rows=MADE) if shared.scalars[KIND] == PRODUCT else found
+
+
 # Methods
 
 METHODS = (
@@ -170,6 +178,7 @@ METHODS = (
             scaled=None,
             bind=bind,
             update=functools.cache(sums),
+            way=way,
             finish=None,
         )
         | NATIVE,

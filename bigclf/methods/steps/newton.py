@@ -21,19 +21,22 @@ et al., ICML 2015).
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bigclf.compiled.jit import axpy, dot_ahead, entry, inner, kernel
+from bigclf.compiled.jit import axpy, dot_ahead, entry, kernel
 from bigclf.maths.block import Counts
 from bigclf.maths.losses import Loss, at_least, dual_terms, having, is_dual, is_smooth
 from bigclf.maths.mixing import totals
 from bigclf.methods.common import COST, EPSILON
 from bigclf.methods.dual.dual_coordinate_descent import pass_over, scaled
-from bigclf.methods.method import AGAIN, LEARN, SUM, Param, Step, steps
+from bigclf.methods.method import AGAIN, AT_POINT, KEPT, LEARN, MADE, SUM, Given, Param, Step, Way, steps
+from bigclf.methods.steps import planes
+from bigclf.methods.steps.planes import dot
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -59,7 +62,7 @@ class Shared(NamedTuple):
     with; float64 [feature + 1] each: point, the last point that was taken; step, from there; residual, -g - H step;
     total, the sum over rows of the read; diagonal, sum_i C_i loss'' x_ij^2, then the preconditioner; side : of a free
     bias (else [0]) the part of ``total`` that pulls it up; figures : float64 [10], more sums, see ``ROWS``; scalars :
-    float64 [entry], see ``KIND``."""
+    float64 [entry], see ``KIND``; kept, book : of several groups, else empty: see ``planes.py``."""
 
     weights: np.ndarray
     probe: np.ndarray
@@ -71,6 +74,8 @@ class Shared(NamedTuple):
     side: np.ndarray
     figures: np.ndarray
     scalars: np.ndarray
+    kept: np.ndarray
+    book: np.ndarray
 
 
 SUMS = ("total", "diagonal", "side", "figures")
@@ -120,7 +125,8 @@ def begin(n_features: int, dtype: DTypeLike, settings: Numbers) -> Shared:
     point, step, residual, total, diagonal = (np.zeros(n) for _ in range(5))
     sums = total, diagonal, np.zeros(n if settings["free_bias"] else 0), np.zeros(10)
     weights, probe = (np.zeros(n, dtype) for _ in range(2))
-    shared = Shared(weights, probe, point, step, residual, *sums, np.zeros(N_SCALARS))
+    of_several = planes.begin(n if settings.get("groups", 1) > 1 else 0)
+    shared = Shared(weights, probe, point, step, residual, *sums, np.zeros(N_SCALARS), *of_several)
     start = settings.get("start", 0)
     shared.scalars[[KIND, LEFT, LEAST, FRESH]] = START if start else GRADIENT, start, LARGEST, 1
     return shared
@@ -191,15 +197,29 @@ def sums(loss: Loss):  # type: ignore[no-untyped-def]
     return update
 
 
-def dot(a: np.ndarray, b: np.ndarray) -> float:
-    """Of arrays of any one shape, by no BLAS."""
-    return float(inner(a.reshape(-1), b.reshape(-1)))
-
-
 def reading(shared: Any) -> str:
     """What the next read is."""
     kind = shared.scalars[KIND]
     return LEARN if kind == START else SUM if kind == GRADIENT or shared.scalars[WHOLE] else AGAIN
+
+
+def way(shared: Shared) -> Way:
+    """What travels for the next read: a vector down and one up, or two for a gradient with a new diagonal."""
+    kind = shared.scalars[KIND]
+    if kind == START:
+        return Way(("weights", "point", "scalars"), ("total",), KEPT, ("weights",))
+    if kind == PRODUCT:
+        return Way(("probe", "scalars"), ("total", "figures"), AT_POINT)
+    fresh = ("diagonal",) if shared.scalars[FRESH] else ()
+    return Way(("weights", "scalars"), ("total", "side", "figures", *fresh), MADE)
+
+
+def again(shared: Shared) -> Shared:
+    """A state of which a read makes the curvatures at the point once more."""
+    scalars = shared.scalars.copy()
+    scalars[[KIND, FRESH]] = GRADIENT, 0
+    sums = {name: np.zeros_like(getattr(shared, name)) for name in SUMS}
+    return shared._replace(weights=shared.point.astype(shared.weights.dtype), scalars=scalars, **sums)
 
 
 def finish(shared: Shared, params: Params) -> None:
@@ -209,13 +229,15 @@ def finish(shared: Shared, params: Params) -> None:
 
 
 def absorb(loss: Loss):  # type: ignore[no-untyped-def]
-    """Function (shared, params) -> Step: from the sums of a read to the next one."""
+    """Function (shared, params, given) -> Step: from the sums of a read to the next one."""
 
-    def step(shared: Shared, params: Params) -> Step:
+    def step(shared: Shared, params: Params, given: Given | None = None) -> Step:
         kind = shared.scalars[KIND]
         if kind == START:
             return started(shared)
-        return multiplied(shared, params) if kind == PRODUCT else looked(loss, shared, params)
+        if kind == PRODUCT:
+            return multiplied(shared, params)
+        return looked(loss, shared, params, 0.0 if given is None else given.tol)
 
     return step
 
@@ -240,8 +262,12 @@ def gradient(shared: Shared, params: Params) -> tuple[np.ndarray, float]:
 
 
 def bound(loss: Loss, shared: Shared, params: Params, value: float, steep: float) -> float:
-    """The dual objective at the dual variables of the point where P = ``value`` and ||g||^2 = ``steep``."""
-    return balanced(loss, shared) if params.free else max(0.0, value - 0.5 * steep)  # D(0) = 0
+    """The dual objective at the dual variables of the point where P = ``value`` and ||g||^2 = ``steep``; of several
+    groups the best that is known."""
+    if params.free:
+        return balanced(loss, shared)
+    own = max(0.0, value - 0.5 * steep)  # D(0) = 0
+    return planes.best(shared, value, own) if planes.has_any(shared) else own
 
 
 def judged(loss: Loss, shared: Any, params: Params) -> tuple[np.ndarray, float, float, Step]:
@@ -253,7 +279,7 @@ def judged(loss: Loss, shared: Any, params: Params) -> tuple[np.ndarray, float, 
     return g, value, steep, Step(value, bound(loss, shared, params, value, steep), shared.weights.copy())
 
 
-def looked(loss: Loss, shared: Shared, params: Params) -> Step:
+def looked(loss: Loss, shared: Shared, params: Params, tol: float = 0.0) -> Step:
     """The gradient at ``weights`` is known: take the point or a shorter step, and begin conjugate gradients."""
     scalars = shared.scalars
     g, value = gradient(shared, params)
@@ -279,6 +305,8 @@ def looked(loss: Loss, shared: Shared, params: Params) -> Step:
     shared.point[:] = shared.weights
     scalars[[VALUE, STEEP, SEEN]] = value, steep, shared.figures[ROWS]
     begin_conjugate_gradients(shared, -g, params)
+    if planes.has_any(shared):
+        planes.begin_smoothing(shared, tol)
     return Step(*told)
 
 
@@ -329,19 +357,26 @@ def multiplied(shared: Shared, params: Params) -> Step:
     scalars[PRODUCTS] += 1
     z = residual / shared.diagonal
     scalars[SQUARE] = following = dot(residual, z)
-    count, model = scalars[PRODUCTS], -scalars[MODEL]
-    if count * gain <= scalars[GOAL] * model or not 0 < following < np.inf or count >= MOST_PRODUCTS:
+    if _is_enough(shared, gain) or not 0 < following < np.inf or scalars[PRODUCTS] >= MOST_PRODUCTS:
         return tried(shared, facts)
     shared.probe[:] = z + following / square * direction
     clear_sums(shared)
     return Step(facts=facts)
 
 
+def _is_enough(shared: Shared, gain: float) -> bool:
+    """Whether the last product, which added ``gain`` to the model, was the last one of the step."""
+    count, scalars = shared.scalars[PRODUCTS], shared.scalars
+    if planes.has_any(shared) and planes.is_close(shared):
+        return planes.smooth(shared, int(count))
+    return bool(count * gain <= scalars[GOAL] * -scalars[MODEL])
+
+
 def tried(shared: Shared, facts: dict[str, float]) -> Step:
     """The next read is the gradient at the end of the step."""
     scalars = shared.scalars
     scalars[LENGTH] = 1.0
-    scalars[FRESH] = -scalars[MODEL] > CHANGED * scalars[VALUE]
+    scalars[FRESH] = -scalars[MODEL] > (planes.CHANGED if planes.has_any(shared) else CHANGED) * scalars[VALUE]
     shared.weights[:] = shared.point + shared.step
     clear(shared)
     return Step(facts=facts)
@@ -399,6 +434,7 @@ def place(shared: Shared, weights: np.ndarray, params: Params) -> None:
 # Methods
 
 PASSES = Param("start", 5, 0, 1000, "passes of dual coordinate descent at the start", integer=True)
+OWN_PASSES = dataclasses.replace(PASSES, several=0, doc=f"{PASSES.doc}; by default none in several groups")
 SAMPLE = Param(
     "sample",
     None,
@@ -420,8 +456,10 @@ BY_SUMS: dict[str, Any] = dict(
     sums=SUMS,
     forget=forget,
     reading=reading,
+    way=way,
+    again=again,
     place=place,
-    mixings={"sum": totals(*SUMS)},
+    mixings={"sum": totals(*SUMS, sharing=True)},
     mixing="sums over all rows: the answer does not depend on the groups",
     weight_meaning="multiplies C",
     epochs=10_000,
@@ -434,9 +472,10 @@ METHODS = (
         title="Newton's method with preconditioned conjugate gradients and line search, certified",
         paper="Lin, Weng, Keerthi, JMLR 2008; Hsia, Zhu, Lin, ACML 2017; Galli and Lin 2021",
         formula="(I + C X' D X) d = -g by conjugate gradients;  w <- w + t d",
-        params=(COST, EPSILON, PASSES, SAMPLE),
+        params=(COST, EPSILON, OWN_PASSES, SAMPLE),
         shared=begin,
         absorb=functools.cache(absorb),
+        aims=True,
         **BY_SUMS,
     ),
 )

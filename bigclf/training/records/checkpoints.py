@@ -12,6 +12,7 @@ from bigclf.files.json_fields import check_fields, check_relations
 from bigclf.training.records.run_arrays import check_arrays
 from bigclf.training.records.run_directory import Checkpoint
 from bigclf.training.records.run_record import RUN_FACTS, STATUS, VALIDATED
+from bigclf.training.roles.steps import keeps_rows, rows_elsewhere
 from bigclf.training.status import Status
 from bigclf.training.visit import Carry, Ref, RowFile, Solved, named_rows
 from bigclf.units import plural
@@ -89,17 +90,29 @@ def require(run: Run, saved: Checkpoint) -> None:
         check_relations([(status.get("epochs", 0) <= facts["epoch"], f"{where}.epochs", "at most facts.epoch")])
         kinds = ["state", *(["best"] if facts.get("best_epoch") else [])]
         kinds += [f"{group}.shared" for group in range(len(run.refs)) if _is_midway(number, group, saved.arrays)]
-        names = [f"{number}.{kind}.{name}" for kind in kinds for name in type(state)._fields]
+        names = [f"{number}.{kind}.{name}" for kind in kinds for name, array in state._asdict().items() if array.size]
         if run.plan.gathered and status.get("epochs") and not status["done"]:
             names += [f"{number}.gathered.{name}" for name in ("sizes", *Solved._fields)]
         if missing := [name for name in names if name not in saved.arrays]:
             raise ModelFormatError(f"the array {missing[0]!r} is missing")
-    for group, rows in enumerate(saved.rows if run.method.keeps_rows else ()):
+    for group, rows in enumerate(saved.rows if _needs_rows(run, saved) else ()):
         if not any(f".{group}.rows." in name for name in (*rows, *saved.arrays)):
             raise ModelFormatError(f"field 'facts.rows_files' must be with those of group {group}")
     group_rows = [int(run.source.chunks.rows[first:last].sum()) for first, last in run.plan.groups]
     for arrays in (saved.arrays, *saved.rows):
         check_arrays(arrays, run.problems, run.states, group_rows)
+
+
+def _needs_rows(run: Run, saved: Checkpoint) -> bool:
+    """Whether a problem goes on from per-row arrays that nothing else can tell."""
+    if not (run.method.keeps_rows and run.method.by_way) or saved.facts["segment"]:
+        return run.method.keeps_rows
+    begun = [bool(status.get("epochs")) and not status["done"] for status in saved.facts["status"]]
+    states = [
+        type(state)(*(saved.arrays.get(f"{number}.state.{name}", mine) for name, mine in state._asdict().items()))
+        for number, state in enumerate(run.states)
+    ]
+    return any(b and keeps_rows(p, state) for b, p, state in zip(begun, run.problems, states, strict=True))
 
 
 def restore(run: Run, saved: Checkpoint) -> None:
@@ -114,7 +127,7 @@ def restore(run: Run, saved: Checkpoint) -> None:
         run.best.restore(facts["best_score"], facts["since_best"], facts.get("best_epoch", 0))
     for number, state in enumerate(run.states):
         kind = type(state)
-        arrays = (saved.arrays[f"{number}.state.{name}"] for name in kind._fields)
+        arrays = (saved.arrays.get(f"{number}.state.{name}", mine) for name, mine in state._asdict().items())
         run.states[number] = kind(*map(large_pages.copied, arrays))
         kept = (saved.arrays.get(f"{number}.{name}") for name in ("best", "dual_weights"))
         run.conductors[number].status = Status.of(facts["status"][number], *kept)
@@ -137,6 +150,8 @@ def _restore_groups(run: Run, saved: Checkpoint) -> None:
         for number in range(len(run.problems)):
             prefix = f"{number}.{group}."
             parts.append({name[len(prefix) :]: a for name, a in held.items() if name.startswith(prefix)})
+        if not any(parts):
+            parts = [rows_elsewhere(problem, common[number]) for number, problem in enumerate(run.problems)]
         if not any(parts):
             continue
         ref = run.refs[group] = Ref(f"checkpoint-{run.epoch}-{run.segment}")

@@ -89,10 +89,12 @@ class Learner:
         Alone, a learner works in the common state itself; one of several works in a copy, in ``spare`` if given.
         """
         self.tally, self.curve = Tally(), []
-        if self.alone:
-            self.shared = state
-        else:
-            self.shared = copied(state, self.shared if self.shared is not None else spare)
+        self.shared = state if self.alone else self._copy_of(state, spare)
+
+    def _copy_of(self, state: Weights, spare: Weights | None) -> Weights:
+        """A copy to learn in, in the arrays of ``spare`` if given."""
+        found: Weights = copied(state, self.shared if self.shared is not None else spare)
+        return found
 
     def begin_segment(self, epoch: int, segment: int, trace: bool = False) -> None:
         """Random numbers belong to the segment, so that any process can do it. ``trace``: the counts so far are noted

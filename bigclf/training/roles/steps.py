@@ -6,26 +6,50 @@ import functools
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from bigclf.errors import DataError
 from bigclf.maths.block import Block, Counts
 from bigclf.maths.mixing import Weights
-from bigclf.methods.method import AGAIN, LEARN, SUM, Collection, Given, Step, Steps
+from bigclf.methods.method import AGAIN, AT_POINT, KEPT, LEARN, SUM, Collection, Given, Step, Steps, Way
 from bigclf.training.core_team import beside
-from bigclf.training.problems import taking_part
+from bigclf.training.problems import Problem, taking_part
 from bigclf.training.roles.conductor import Conductor, Ending
 from bigclf.training.roles.dual import OVERFLOW
 from bigclf.training.roles.learner import Assignment, Learner
 from bigclf.training.roles.scaled_trial import ScaledTrial
 from bigclf.training.sampling import Kept
-from bigclf.training.visit import Figures, Lesson, Part, Scratch
+from bigclf.training.visit import Figures, Lesson, Part, Scratch, copied_array
 
 Work = Callable[[Scratch], None]
 COLLECTED = 4096  # rows that a collection takes at a time
+NOTHING = np.empty(0)
 RUN = 4096  # rows of a group that go to the same part
+
+
+def changed_by(way: Way) -> tuple[str, ...]:
+    """Names of the arrays that a read changes."""
+    return (*way.up, *way.own)
+
+
+def way_of(problem: Problem, state: object) -> Way | None:
+    """What of the state travels for the next read, where the method says it."""
+    how = problem.setting.method.how
+    return how.way(state) if isinstance(how, Steps) and how.way is not None else None
+
+
+def keeps_rows(problem: Problem, state: object) -> bool:
+    """Whether the next read goes on from per-row arrays that only the last one can have made."""
+    way = way_of(problem, state)
+    return way is None or way.rows == KEPT
+
+
+def rows_elsewhere(problem: Problem, state: object) -> dict[str, np.ndarray]:
+    """What another process has to know to make the per-row arrays for the next read, where none travel."""
+    way, held = way_of(problem, state), cast("Any", state)
+    return {"point": held.point} if way is not None and way.rows == AT_POINT else {}
 
 
 class SumsLearner(Learner):
@@ -39,6 +63,8 @@ class SumsLearner(Learner):
         self.trial = ScaledTrial(given.problem, given.plan, given.aside)
         assert isinstance(how, Steps)
         self.sum_names, self._reading, self._in_runs = how.sums, how.reading, how.in_runs
+        self._way, self._again_from = how.way, how.again
+        self._changed: tuple[str, ...] = ()  # arrays of the copy that are its own; the others are the common state's
         self._room = how.room(given.source.n_features)
         self.parts: list[Any] = []  # the state, and copies of it with sums of their own
         self._counts: list[Any] = []
@@ -66,6 +92,16 @@ class SumsLearner(Learner):
             self.kept_rows = 0
         self.trial.begin(state, state.weights, lesson.beat, lesson.holds, still)
 
+    def _copy_of(self, state: Weights, spare: Weights | None) -> Weights:
+        """A copy of what the read changes alone, where the method says what that is."""
+        if self._way is None:
+            return super()._copy_of(state, spare)
+        self._changed = changed_by(self._way(state))
+        own = {name: getattr(state, name) for name in self._changed}
+        copies = {name: copied_array(array, getattr(spare, name, NOTHING)) for name, array in own.items()}
+        found: Weights = cast("Any", state)._replace(**copies)
+        return found
+
     def cut_short(self) -> None:
         """Sums of part of the rows say nothing, weights stay."""
         self.trial.cut_short(self.shared.weights)
@@ -80,9 +116,12 @@ class SumsLearner(Learner):
         return super()._figures()._replace(scaled=self.trial.scaled)
 
     def rest(self) -> None:
-        """The copies with sums of their own are of a state that has been taken."""
+        """The copies with sums of their own are of a state that has been taken, which gives back its own arrays."""
         super().rest()
         self.parts = []
+        if self._way is not None and self.shared is not None:
+            kept = {name: getattr(self.shared, name) for name in self._changed}
+            self.shared = type(self.shared)(*(kept.get(name, NOTHING) for name in self.shared._fields))
 
     def look(self, view: Block) -> None:
         """Losses of scaled weights."""
@@ -203,8 +242,26 @@ class SumsLearner(Learner):
         """The method's own arrays, the counts, the weights that are tried."""
         return super().carried_state() | self.trial.carried()
 
+    def restore_rows(self, held: dict[str, np.ndarray]) -> None:
+        """Where there are none, the next read makes them, or ``make_again`` does."""
+        if any(name.startswith("rows.") for name in held):
+            super().restore_rows(held)
+
+    def make_again(self, block: Block, state: object) -> None:
+        """The per-row arrays of the block's rows, as a read of ``state`` makes them."""
+        view = self.view(block)
+        self.kernel(view, taking_part(view), state, self.rows, self.params, np.empty(self._room))
+
+    def state_again(self, common: object, point: np.ndarray) -> object:
+        """The state for ``make_again``."""
+        assert self._again_from is not None
+        return self._again_from(cast("Any", common)._replace(point=point))
+
     def restore_state(self, held: dict[str, np.ndarray], common: Any) -> None:
-        """The losses of scaled weights, too."""
+        """The losses of scaled weights, too; what the read does not change is the common state's."""
+        if self._way is not None:
+            changed = {f"shared.{name}" for name in changed_by(self._way(common))}
+            held = held | {f"shared.{n}": a for n, a in common._asdict().items() if f"shared.{n}" not in changed}
         super().restore_state(held, common)
         self.trial.restore(held, Figures.of(held["figures"]), common.weights, False)
 
