@@ -174,6 +174,7 @@ class Sequence(RuleBasedStateMachine):
     ----------
     kept : of each result the recipes it may be of; None: it is not there.
     open : the lines that were disturbed and not ended since, by what they make and their run directory.
+    unclean : those that were disturbed and ended all the same.
     """
 
     book: Book
@@ -188,7 +189,7 @@ class Sequence(RuleBasedStateMachine):
         self.ground.furnish()
         self.mine, self.hidden = self.ground.others(), {*kills.content(self.ground.out)[1]}
         self.kept = {name: {None} for name in FILES}
-        self.open, self.saved, self.told = {}, {}, []
+        self.open, self.unclean, self.saved, self.told = {}, {}, {}, []
 
     # The commands
 
@@ -251,9 +252,12 @@ class Sequence(RuleBasedStateMachine):
         for one, how, _ in [*self.open.values()]:
             if self._key(one) in self.open and all(None not in self._kept_of(name) for name in one.of):
                 self._end(one, how)
+        for key, one in [*self.unclean.items()]:
+            if key not in self.open and all(None not in self._kept_of(name) for name in one.of):
+                self.give(one, "overwrite", None)
         hidden = {*kills.content(self.ground.out)[1]} - self.hidden
         left = sorted(name for name in hidden | self.ground.elsewhere())
-        if not self.open:
+        if not (self.open or self.unclean):
             self.check(not left, "left behind", left)
 
     def _end(self, one, how):
@@ -283,6 +287,9 @@ class Sequence(RuleBasedStateMachine):
         self._check_others(one, ran, before)
         if ran.code in (0, 4):
             self._ended(one, recipes, ran)
+            self.unclean.pop(self._key(one), None)
+            if reached:  # what was in its way may have kept it from removing something
+                self.unclean[self._key(one)] = one
         elif reached:
             self._disturbed(one, how, recipes, ran)
         else:
@@ -304,12 +311,12 @@ class Sequence(RuleBasedStateMachine):
         for name in one.of:
             parts = self._kept_of(name) - ({None} if not one.appends else set())
             combined = [(*before, part) for before in combined for part in parts]
-        plain = one._replace(words=tuple(word for word in one.words if not (one.appends and word == "--append")))
-        found = {Recipe(plain._replace(of=()) if one.appends and of == (None,) else one,
+        fresh = one._replace(words=tuple(word for word in one.words if word != "--append"), of=())
+        found = {Recipe(fresh if one.appends and of == (None,) else one,
                         tuple(part for part in of if isinstance(part, Recipe))) for of in combined}  # fmt: skip
         done = self.open.get(self._key(one))
         if one.appends and done and done[0] == one:  # it may have been done when it was killed
-            found = {recipe for recipe in self.kept["s"] if recipe and recipe.line == one} or found
+            found = {recipe for recipe in self.kept["s"] if recipe and recipe.line in (one, fresh)} or found
         return found
 
     def _must_end(self, one, how, recipes):

@@ -178,7 +178,7 @@ def on_cluster(place, directory, seconds, calm):
             words = dict(workers=cluster.scheduler_address, progress=False)
             digests = [bigclf.fit(place["rows"], algo="dcd", loss="logistic", tol=0.1, groups=2, **words).digest(),
                        bigclf.fit(place["rows"], algo="pa1", epochs=2, groups=3, **words).digest(),
-                       bigclf.fit(place["rows"], algo="newton", tol=0.01, **words).digest()]  # fmt: skip
+                       bigclf.fit(place["rows"], algo="newton", tol=0.01, groups=2, **words).digest()]  # fmt: skip
             memory, descriptors, threads = measured(process)
             of = client.run(of_worker, workers=[kept])[kept]
             told.add(3, digests, **{"MB": memory, "descriptors": descriptors, "threads": threads, "worker's MB": of[1],
