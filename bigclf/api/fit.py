@@ -513,7 +513,7 @@ def goes_on(run: Run, init: Model) -> bool:
     """Whether ``init`` was trained as this run is, in as many groups or not, so that it can go on where that ended."""
     setting = run.problems[0].setting
     mine = {"name": setting.method.name, "loss": setting.loss, **setting.chosen}
-    mine = {name: value for name, value in mine.items() if name not in ("bias", "groups", "mixing")}
+    mine = {name: value for name, value in mine.items() if name not in ("bias", "groups", "mixing", "momentum")}
     theirs = {name: value for name, value in init.method.items() if name in mine}
     known = setting.is_answer(run.states[0]) or bool(init.state)
     return known and "epochs" in init.facts and theirs == mine

@@ -482,11 +482,17 @@ def validated(run: Run, result: Result) -> dict[str, float] | None:
 
 
 def kept_state(run: Run) -> dict[str, np.ndarray]:
-    """What the states of the answer hold, where that is more than its weights."""
+    """What a run that begins with the answer goes on from, where that is more than its weights: the states, and of the
+    last epoch's what mixing went on by."""
     states = [b if (b := status.best) is not None else s for status, s in zip(run.status, run.states, strict=True)]
-    if all(problem.setting.is_answer(state) for problem, state in zip(run.problems, states, strict=True)):
+    last = all(status.best is None for status in run.status)
+    beside = {
+        f"{n}.{name}": array
+        for n, conductor in enumerate(run.conductors if last else []) for name, array in conductor.arrays().items()
+    }  # fmt: skip
+    if not beside and all(p.setting.is_answer(state) for p, state in zip(run.problems, states, strict=True)):
         return {}
-    return {f"{n}.{name}": array for n, state in enumerate(states) for name, array in state._asdict().items()}
+    return {f"{n}.{name}": array for n, state in enumerate(states) for name, array in state._asdict().items()} | beside
 
 
 def warn_of_limits(result: Result, options: Mapping[str, object]) -> None:

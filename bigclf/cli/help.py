@@ -20,6 +20,7 @@ TOPICS = (  # in the order in which a person needs them
     "data",
     "cluster",
     "groups",
+    "momentum",
     "jobs",
     "from-liblinear",
     "from-vowpal-wabbit",

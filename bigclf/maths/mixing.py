@@ -56,6 +56,33 @@ class Gaussians(Weights, Protocol):
     def variances(self) -> np.ndarray: ...
 
 
+class Momentum(NamedTuple, Generic[S]):
+    """Nesterov's momentum from epoch to epoch, over what an epoch of all copies comes to:
+
+        m <- beta m + (w - w_0),    w <- w + beta m,        w_0 the common start, w the joined weights
+
+    beta : 0 <= beta < 1. moving : state -> its array that goes so. follow : (state, beta m) -> None: what else the
+    state holds of these weights, after they went."""
+
+    beta: float
+    moving: Callable[[S], np.ndarray]
+    follow: Callable[[S, np.ndarray], None]
+
+    def begin(self, state: S) -> np.ndarray:
+        """m before the first epoch, float64 of the shape of what moves."""
+        return np.zeros(self.moving(state).shape)
+
+    def go_on(self, start: S, state: S, velocity: np.ndarray) -> None:
+        """``velocity``, m, and ``state`` as above, in place."""
+        velocity *= self.beta
+        velocity += self.moving(state)
+        velocity -= self.moving(start)
+        further = self.beta * velocity
+        moving = self.moving(state)
+        moving += further
+        self.follow(state, further)
+
+
 W = TypeVar("W", bound=Weights)
 M = TypeVar("M", bound=Measured)
 A = TypeVar("A", bound=Averaged)
@@ -64,11 +91,13 @@ P = TypeVar("P", bound=Pulled)
 
 class Rule(NamedTuple, Generic[S]):
     """add : (total, start, copy, share) -> None; join : (total, start, sum of shares) -> state; by_place : whether what
-    comes of a feature depends on that feature's values alone, so that a part of the features can be joined apart."""
+    comes of a feature depends on that feature's values alone, so that a part of the features can be joined apart;
+    momentum : how the joined state goes further the way that it came, or None: it stays."""
 
     add: Callable[[S, S, S, float], None]
     join: Callable[[S, S, float], S]
     by_place: bool = True
+    momentum: Momentum[S] | None = None
 
 
 @kernel
@@ -138,6 +167,31 @@ def _join_measured(total: M, start: M, shares: float) -> M:
 
 # The mean, for states that keep in ``square`` the squared length of their weights: that of the mixed ones is measured.
 MEASURED: Rule[Measured] = Rule(add_mean, _join_measured, by_place=False)
+
+
+def _weights(state: Weights) -> np.ndarray:
+    return state.weights
+
+
+def _nothing(state: Weights, further: np.ndarray) -> None:
+    pass
+
+
+def _follow_measured(state: Measured, further: np.ndarray) -> None:
+    state.square[0] = inner(state.weights, state.weights)
+
+
+def _follow_averaged(state: Averaged, further: np.ndarray) -> None:
+    """The sum of the weights over t steps, t w - drift, stays: nobody took a step."""
+    state.drift[...] += further * float(state.steps[0])
+
+
+BETA = 0.6  # where nobody says another one
+OF_WEIGHTS: Momentum[Weights] = Momentum(BETA, _weights, _nothing)
+OF_MEASURED: Momentum[Measured] = Momentum(BETA, _weights, _follow_measured)
+OF_AVERAGED: Momentum[Averaged] = Momentum(BETA, _weights, _follow_averaged)
+OF_MEANS: Momentum[Weights] = Momentum(BETA, lambda state: state.weights[..., 0], _nothing)  # not their variances
+
 
 # Steps of dual methods and sums: start + sum_k (copy_k - start), whatever the shares.
 SUM: Rule[State] = Rule(lambda total, start, copy, share: add_mean(total, start, copy, 1.0),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bigclf.maths.losses import LOSSES
-from bigclf.maths.mixing import Rule
+from bigclf.maths.mixing import BETA, Rule
 from bigclf.maths.penalties import PENALTIES
 from bigclf.methods import sparse_state
 from bigclf.methods.method import SCHEDULES, SHARES, Dual, Method, Param, Steps, by_shares
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "METHODS", "SCHEDULES", "SHARES", "Method", "Param", "Setting", "by_shares", "listed",
-    "loss_meant", "native", "require_known", "resolve",
+    "loss_meant", "native", "of_mixing", "require_known", "resolve",
 ]  # fmt: skip
 
 
@@ -117,7 +117,10 @@ class Setting(NamedTuple):
         """How copies are combined; None: there is one group only."""
         mixings = self.form.mixings
         name = self.settings.get("mixing") or next(iter(mixings), None)
-        return None if name is None else mixings[name]
+        rule = None if name is None else mixings[name]
+        if rule is None or rule.momentum is None:
+            return rule
+        return rule._replace(momentum=rule.momentum._replace(beta=self.settings.get("momentum", BETA)))
 
     def state_bytes(self, n_features: int, dtype: DTypeLike) -> int:
         """Bytes of a state, from small ones: no array has more than two axes of features."""
@@ -186,14 +189,7 @@ def resolve(
         raise ValueError(f"penalty={penalty!r} is not available with {method.asked}; choose from {has}")
     if (bias or "none") not in method.bias:
         raise ValueError(f"bias={bias!r} is not available with {method.asked}; choose from {', '.join(method.bias)}")
-    if groups > 1 and not method.form.mixings:
-        raise ValueError(f"groups={groups} is not available with {method.asked}: it runs with one group")
-    if mixing is not None and mixing not in method.form.mixings:
-        raise ValueError(
-            f"mixing={mixing!r} is not available with {method.asked}; choose from {', '.join(method.form.mixings)}"
-        )
-    if mixing is not None and groups == 1:
-        raise TypeError(f"mixing={mixing!r} has no effect with one group; set groups=")
+    mixed = _mixed(method, mixing, groups)
     chosen = loss or (method.losses[0] if method.losses else None)
     for name in given:
         if own[name].losses and chosen not in own[name].losses:
@@ -214,9 +210,38 @@ def resolve(
         settings["penalty"] = penalty or method.penalties[0]
     if method.all_classes:
         settings["n_classes"] = 2  # until they are known
-    if groups > 1:
-        settings |= {"groups": groups, "mixing": mixing or next(iter(method.form.mixings))}
-    return Setting(method, chosen, settings)
+    return Setting(method, chosen, settings | mixed)
+
+
+def _mixed(method: Method, mixing: str | None, groups: int) -> dict[str, object]:
+    """The settings of how copies are combined; ValueError or TypeError where they cannot be so."""
+    if groups > 1 and not method.form.mixings:
+        raise ValueError(f"groups={groups} is not available with {method.asked}: it runs with one group")
+    name, beta = (None, BETA) if mixing is None else of_mixing(mixing)
+    if name is not None and name not in method.form.mixings:
+        raise ValueError(
+            f"mixing={mixing!r} is not available with {method.asked}; choose from {', '.join(method.form.mixings)}"
+        )
+    if name is not None and groups == 1:
+        raise TypeError(f"mixing={mixing!r} has no effect with one group; set groups=")
+    if groups == 1:
+        return {}
+    name = name or next(iter(method.form.mixings))
+    goes_on = method.form.mixings[name].momentum is not None
+    return {"groups": groups, "mixing": name} | ({"momentum": beta} if goes_on else {})
+
+
+def of_mixing(text: str) -> tuple[str, float]:
+    """The rule that ``text`` names, and beta of its momentum: "momentum", "momentum=0.8".
+
+    Raises
+    ------
+    ValueError : beta is no number from 0 on below 1.
+    """
+    name, _, number = text.partition("=")
+    if name != "momentum" or not number:
+        return text, BETA
+    return name, float(Param("momentum", BETA, 0.0, 1.0, "", open_high=True).check(number))
 
 
 def listed(names: Iterable[str]) -> str:

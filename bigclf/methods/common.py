@@ -41,6 +41,8 @@ INNER_ROUNDS = Param(
 NATIVE: dict[str, Any] = dict(multiclass=("native",))
 BINARY: dict[str, Any] = dict(row_weights="binary", weight_meaning="0 or 1 only")
 ONE_GROUP: dict[str, Any] = dict(mixings={}, mixing="one group only")
+WITH_MOMENTUM = "mean by rows, uniform, by mistakes or with momentum"
+MOMENTUM_FIRST = "mean by rows with momentum or without, uniform or by mistakes"
 MEAN_OF_STEPS = ";  the answer is the mean of w over all steps"
 
 # Solvers that ascend the dual over rows that they keep

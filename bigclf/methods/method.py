@@ -10,7 +10,7 @@ import numpy as np
 
 from bigclf.compiled import large_pages
 from bigclf.maths.losses import LOSSES, Loss
-from bigclf.maths.mixing import MEAN, Rule
+from bigclf.maths.mixing import MEAN, Momentum, Rule
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -85,6 +85,11 @@ SHARES = ("rows", "uniform", "mistakes")
 def by_shares(rule: Rule) -> dict[str, Rule]:
     """Copies weighed by their rows, alike, or by their updates, of a perceptron its mistakes."""
     return dict.fromkeys(SHARES, rule)
+
+
+def by_momentum(rule: Rule, momentum: Momentum) -> dict[str, Rule]:
+    """Copies weighed by their rows, and what they come to goes on."""
+    return {"momentum": rule._replace(momentum=momentum)}
 
 
 # What a read is to a method that takes its steps from sums over rows: the kernel learns, row by row in a drawn order;

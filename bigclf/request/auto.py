@@ -32,7 +32,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from bigclf.maths.losses import BOXED
-from bigclf.methods import METHODS, Method, listed, loss_meant, require_known
+from bigclf.methods import METHODS, Method, listed, loss_meant, of_mixing, require_known
 from bigclf.units import format_bytes, format_seconds, other_case
 
 ENTRY_BYTES, ROW_BYTES = 8, 100  # of a row in memory, about
@@ -260,6 +260,6 @@ def _can(name: str, asked: Asked, loss: str) -> bool:
     has_penalty = (asked.penalty or "l2") in (method.penalties or ("l2",))
     if asked.native and not (method.native or method.all_classes):
         return False
-    if (asked.begins and method.by_duals) or (asked.mixing and asked.mixing not in method.form.mixings):
+    if (asked.begins and method.by_duals) or (asked.mixing and of_mixing(asked.mixing)[0] not in method.form.mixings):
         return False
     return has_loss and has_penalty and (asked.bias or "none") in method.bias and set(asked.given) <= own

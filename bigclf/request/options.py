@@ -367,9 +367,10 @@ OPTIONS = (
         "mixing",
         Anything("RULE"),
         "How groups are combined: one of those listed by ``bigclf algorithms NAME``; the first is the default.",
-        """For online methods "rows" (the default), "uniform" or "mistakes" (with a margin: updates) weigh the
-        groups; averaged_pa2 also has "pull" (its default); dcd has "line_search" (the default) or "safe"; some
-        methods have others.""",
+        """For online methods "rows" (mostly the default), "uniform" or "mistakes" (with a margin: updates) weigh the
+        groups. With "momentum" or "momentum=0.8" the weights go on the way that they came: the default of averaged
+        methods, but for averaged_pa2, which has "pull". dcd has "line_search" (the default) or "safe"; some methods
+        have others.""",
         verbs=("fit", "sweep", "plan"), section="run",
     ),
     Option(

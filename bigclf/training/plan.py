@@ -544,6 +544,8 @@ class Sizes:
         self.state = self.one_state * self.copies
         if self.method.by_way and not self.alone:  # the other arrays of all copies are those of the start
             self.state = self.one_state + self.copies * self.sum_bytes
+        if not self.alone and (rule := self.setting.rule) is not None and rule.momentum is not None:
+            self.state += 2 * self.weights  # the momentum, and how much further it goes
         # of the answer and of what it is written from
         self.model = self.narrow + self.weights
         if self.setting.places:

@@ -11,6 +11,10 @@ G <- G + g^2 and H = delta + sqrt(G):
 Both penalties act at every step on every weight, at the cost of the row's entries: while g is 0 at a place H stands
 still, so that k missed steps are one (a power, or k times the threshold); and what dual averaging learns is a function
 of the sums and t. A free bias is not penalised. A row's weight multiplies its loss.
+
+In each of K groups whose copies are mixed by shares a row stands for K rows, as K steps taken at once:  G <- G + K g^2,
+w <- w - eta K g / H and K steps of the penalty;  S <- S + K g,  t <- t + K. So a copy goes about as far in its rows as
+one learner in all of them, and the mean of the copies' sums is what it would have.
 """
 
 from __future__ import annotations
@@ -25,10 +29,10 @@ import numpy as np
 from bigclf.compiled.jit import at, axpy, dot, entry, kernel, prefetch_ahead, prefetch_weights
 from bigclf.maths.block import Counts
 from bigclf.maths.losses import Loss, slope_within
-from bigclf.maths.mixing import FEATURES, MEAN, weighed
+from bigclf.maths.mixing import FEATURES, MEAN, OF_WEIGHTS, weighed
 from bigclf.maths.penalties import PENALTIES, dual_averaged, paid
 from bigclf.methods.common import EPSILON, LAM, gradient
-from bigclf.methods.method import Param, by_shares
+from bigclf.methods.method import Param, by_momentum, by_shares
 from bigclf.methods.online.stochastic_gradient import touched
 
 if TYPE_CHECKING:
@@ -57,7 +61,8 @@ class Sums(NamedTuple):
 
 class Params(NamedTuple):
     """lam : lambda; eta, delta : as above; epsilon : half the width of the tube; bias : value of the constant feature
-    (1.0 or 0.0); free : 1.0 where its weight is not penalised; penalty : its code, for what is not compiled."""
+    (1.0 or 0.0); free : 1.0 where its weight is not penalised; penalty : its code, for what is not compiled; copies :
+    as how many rows a row counts."""
 
     lam: float
     eta: float
@@ -66,9 +71,11 @@ class Params(NamedTuple):
     bias: float
     free: float
     penalty: int
+    copies: float = 1.0
 
 
 def bind(settings: dict[str, Any]) -> Params:
+    summed = settings.get("mixing") in ("features", "adagrad")  # which add up what copies have seen
     return Params(
         settings["lam"],
         settings["eta"],
@@ -77,6 +84,7 @@ def bind(settings: dict[str, Any]) -> Params:
         settings["bias"],
         settings["free_bias"],
         PENALTIES[settings["penalty"]],
+        1.0 if summed else float(settings.get("groups", 1)),
     )
 
 
@@ -96,7 +104,8 @@ def adagrad(loss: Loss, penalty: int):  # type: ignore[no-untyped-def]
     @kernel
     def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
         weights, squares, seen, steps, e = shared.weights, shared.squares, shared.seen, shared.steps, params.epsilon
-        last, pull = weights.size - 1, params.eta * params.lam
+        copies, eta = params.copies, params.eta * params.copies
+        last, pull = weights.size - 1, eta * params.lam
         mistakes, updates, total = 0, 0, np.float64(0)
         for n in range(order.size):
             prefetch_ahead(block, order, n)
@@ -128,11 +137,11 @@ def adagrad(loss: Loss, penalty: int):  # type: ignore[no-untyped-def]
                 for p in range(block.indptr[i], block.indptr[i + 1]):
                     j = at(block.indices, p)
                     own = g * entry(block, i, p)
-                    squares[j] += own * own
-                    weights[j] -= params.eta * own / (params.delta + math.sqrt(squares[j]))
+                    squares[j] += copies * own * own
+                    weights[j] -= eta * own / (params.delta + math.sqrt(squares[j]))
                 own = g * params.bias
-                squares[last] += own * own
-                weights[last] -= params.eta * own / (params.delta + math.sqrt(squares[last]))
+                squares[last] += copies * own * own
+                weights[last] -= eta * own / (params.delta + math.sqrt(squares[last]))
                 updates += 1
         return Counts(order.size, mistakes, updates, total, 0.0)
 
@@ -164,7 +173,7 @@ def finish(shared: Shared, params: Params) -> None:
 
 def _pay(w: np.ndarray, shared: Shared, params: Params) -> None:
     end = w.size - 1 if params.free else w.size
-    steps, pull = float(shared.steps[0]), params.eta * params.lam
+    steps, pull = float(shared.steps[0]), params.eta * params.copies * params.lam
     pay_all(w[:end], shared.squares[:end], shared.seen[:end], steps, pull, params.delta, params.penalty == 1)
 
 
@@ -175,7 +184,7 @@ def adagrad_rda(loss: Loss, penalty: int):  # type: ignore[no-untyped-def]
     @kernel
     def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
         sums, squares, clock, e = shared.weights, shared.squares, shared.clock, params.epsilon
-        last, eta = sums.size - 1, params.eta
+        last, eta, copies = sums.size - 1, params.eta, params.copies
         mistakes, updates, total = 0, 0, np.float64(0)
         for k in range(order.size):
             prefetch_ahead(block, order, k)
@@ -195,15 +204,15 @@ def adagrad_rda(loss: Loss, penalty: int):  # type: ignore[no-untyped-def]
             value = value_of(m, y, e)
             mistakes += value > 0 if regression else m <= 0
             total += c * value
-            clock[0] += 1.0
+            clock[0] += copies
             g = slope_within(c * slope(m, y, e) * sign, block.norms[i] + params.bias)
             if g != 0:
-                axpy(g, block, i, sums)
+                axpy(copies * g, block, i, sums)
                 for p in range(block.indptr[i], block.indptr[i + 1]):
                     own = g * entry(block, i, p)
-                    squares[at(block.indices, p)] += own * own
-                sums[last] += g * params.bias
-                squares[last] += g * params.bias * g * params.bias
+                    squares[at(block.indices, p)] += copies * own * own
+                sums[last] += copies * g * params.bias
+                squares[last] += copies * g * params.bias * g * params.bias
                 updates += 1
         return Counts(order.size, mistakes, updates, total, 0.0)
 
@@ -244,9 +253,9 @@ METHODS = (
         update=functools.cache(adagrad),
         weights=weights,
         finish=finish,
-        mixings=by_shares(MEAN) | {"features": FEATURES, "adagrad": weighed("squares")},
-        mixing="mean by rows, uniform, by mistakes or, feature by feature, by the rows that have it or by the squared "
-        "gradients",
+        mixings=by_shares(MEAN) | by_momentum(MEAN, OF_WEIGHTS) | {"features": FEATURES, "adagrad": weighed("squares")},
+        mixing="mean by rows, uniform, by mistakes, with momentum or, feature by feature, by the rows that have it or "
+        "by the squared gradients",
     ),
     gradient(
         "adagrad_rda",

@@ -61,8 +61,9 @@ from bigclf.compiled import large_pages
 from bigclf.compiled.jit import asks, at, distances, dot, eights_of, inlined, kernel, prefetch_known
 from bigclf.compiled.lanes import ROOM, moment_lanes, move_lanes, move_lanes_alike, pair_lanes, room_for_pairs
 from bigclf.maths.block import Counts
-from bigclf.maths.mixing import MEAN, PRECISION
-from bigclf.methods.method import Method, Param, by_shares, online
+from bigclf.maths.mixing import MEAN, OF_MEANS, PRECISION
+from bigclf.methods.common import WITH_MOMENTUM
+from bigclf.methods.method import Method, Param, by_momentum, by_shares, online
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -475,7 +476,8 @@ ETA = Param("eta", 0.9, 0.5, 1.0, "required probability that a row is right", op
 A = Param("a", 1.0, 1e-30, 1e30, "initial variance of every weight")
 R = Param("r", 1.0, 1e-100, 1e30, "weight of the divergence against the loss; a larger r makes smaller steps")
 PRICE = Param("C", 1.0, 1e-100, 1e30, "cost parameter; a larger C fits the training rows more closely")
-MEANS = "mean by rows, uniform or by mistakes; by precision, each mean weighed by how sure it is"
+BY_PRECISION = "by precision, each mean weighed by how sure it is"
+MEANS = f"mean by rows, uniform or by mistakes; {BY_PRECISION}"
 FULL: dict[str, Any] = dict(
     shared=full_state,
     weights=lambda shared, params: shared.weights,
@@ -483,8 +485,14 @@ FULL: dict[str, Any] = dict(
     mixings={},
     mixing="none: it runs with one group",
 )
-PRICED: dict[str, Any] = dict(row_weights="any", weight_meaning="multiplies C")
-DIVIDED: dict[str, Any] = dict(row_weights="any", weight_meaning="divides r")
+# Of methods whose confidence in a row has its price: those that ask for it at any price lose by momentum.
+GOES_ON: dict[str, Any] = dict(
+    mixings={**by_shares(MEAN), **by_momentum(MEAN, OF_MEANS), "precision": PRECISION},
+    mixing=f"{WITH_MOMENTUM} of the means; {BY_PRECISION}",
+    row_weights="any",
+)
+PRICED = GOES_ON | dict(weight_meaning="multiplies C")
+DIVIDED = GOES_ON | dict(weight_meaning="divides r")
 VARIANCE_PAPER = "Dredze, Crammer, Pereira, ICML 2008"
 DEVIATION_PAPER = "Crammer, Dredze, Pereira, NIPS 2008"
 SOFT_PAPER = "Wang, Zhao, Hoi, ICML 2012"

@@ -29,8 +29,9 @@ import numpy as np
 from bigclf.compiled.jit import at, entry, kernel, prefetch_ahead, prefetch_weights
 from bigclf.maths.block import Counts
 from bigclf.maths.losses import Loss, having, is_gradient, is_smooth
-from bigclf.methods.common import LAM, gradient
-from bigclf.methods.method import Param
+from bigclf.maths.mixing import MEAN, OF_WEIGHTS
+from bigclf.methods.common import LAM, MOMENTUM_FIRST, gradient
+from bigclf.methods.method import Param, by_momentum, by_shares
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -149,5 +150,7 @@ METHODS = (
         update=functools.cache(newton),
         weights=weights,
         place=place,
+        mixings=by_momentum(MEAN, OF_WEIGHTS) | by_shares(MEAN),
+        mixing=MOMENTUM_FIRST,
     ),
 )

@@ -11,6 +11,9 @@ which place by place has the closed form, with z = sum_s g_s - sigma_s w_s and n
 A row with the gradient g = loss'(m) s x:  sigma = (sqrt(n + g^2) - sqrt(n)) / alpha;  z <- z + g - sigma w;
 n <- n + g^2. The penalties are of the sum over rows, not of the mean: l1 and l2 do not grow with t. A free bias has
 none. A row's weight multiplies its loss.
+
+In each of K groups a row stands for K rows:  z <- z + K g - sigma w,  n <- n + K g^2,  so that the mean of the copies'
+z and n is what one learner would have of all rows, but for where the gradients were taken.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ class Shared(NamedTuple):
 
 class Params(NamedTuple):
     """alpha, beta, l1, l2 : as above; epsilon : half the width of the tube; bias : value of the constant feature (1.0
-    or 0.0); free : 1.0 where its weight has no penalty."""
+    or 0.0); free : 1.0 where its weight has no penalty; copies : as how many rows a row counts."""
 
     alpha: float
     beta: float
@@ -53,11 +56,13 @@ class Params(NamedTuple):
     epsilon: float
     bias: float
     free: float
+    copies: float = 1.0
 
 
 def bind(settings: Numbers) -> Params:
     alpha, beta, l1, l2 = (settings[name] for name in ("alpha", "beta", "l1", "l2"))
-    return Params(alpha, beta, l1, l2, settings.get("epsilon", 0.0), settings["bias"], settings["free_bias"])
+    epsilon, bias, free = settings.get("epsilon", 0.0), settings["bias"], settings["free_bias"]
+    return Params(alpha, beta, l1, l2, epsilon, bias, free, float(settings.get("groups", 1)))
 
 
 def shared(n_features: int, dtype: DTypeLike, settings: Mapping[str, object]) -> Shared:
@@ -79,6 +84,7 @@ def ftrl(loss: Loss):  # type: ignore[no-untyped-def]
         z, squares, e = shared.weights, shared.squares, params.epsilon
         alpha, beta, l1, l2 = params.alpha, params.beta, params.l1, params.l2
         own1, own2 = (0.0, 0.0) if params.free else (l1, l2)
+        copies = params.copies
         last = z.size - 1
         mistakes, updates, total = 0, 0, np.float64(0)
         for k in range(order.size):
@@ -101,15 +107,15 @@ def ftrl(loss: Loss):  # type: ignore[no-untyped-def]
                 for p in range(block.indptr[i], block.indptr[i + 1]):
                     j = at(block.indices, p)
                     g = slant * entry(block, i, p)
-                    before, after = math.sqrt(squares[j]), math.sqrt(squares[j] + g * g)
+                    before, after = math.sqrt(squares[j]), math.sqrt(squares[j] + copies * g * g)
                     w = made(np.float64(z[j]), before, alpha, beta, l1, l2)
-                    z[j] += g - (after - before) / alpha * w
-                    squares[j] += g * g
+                    z[j] += copies * g - (after - before) / alpha * w
+                    squares[j] += copies * g * g
                 g = slant * params.bias
-                before, after = math.sqrt(squares[last]), math.sqrt(squares[last] + g * g)
+                before, after = math.sqrt(squares[last]), math.sqrt(squares[last] + copies * g * g)
                 w = made(np.float64(z[last]), before, alpha, beta, own1, own2)
-                z[last] += g - (after - before) / alpha * w
-                squares[last] += g * g
+                z[last] += copies * g - (after - before) / alpha * w
+                squares[last] += copies * g * g
                 updates += 1
         return Counts(order.size, mistakes, updates, total, 0.0)
 

@@ -30,9 +30,9 @@ import numpy as np
 from bigclf.compiled.jit import at, axpy, dot_ahead, entry, inlined, kernel
 from bigclf.maths.block import Counts
 from bigclf.maths.losses import Loss
-from bigclf.maths.mixing import AVERAGED, PULL
-from bigclf.methods.common import COST, EPSILON, MEAN_OF_STEPS
-from bigclf.methods.method import Method, by_shares, online, zeros
+from bigclf.maths.mixing import AVERAGED, MEAN, OF_AVERAGED, OF_WEIGHTS, PULL
+from bigclf.methods.common import COST, EPSILON, MEAN_OF_STEPS, WITH_MOMENTUM
+from bigclf.methods.method import Method, by_momentum, by_shares, online, zeros
 from bigclf.methods.online.perceptron import AVERAGES, averaged_zeros
 
 if TYPE_CHECKING:
@@ -149,15 +149,19 @@ def bind(settings: Numbers) -> Params:
 # learner (four groups, five epochs, C = 0.03, 2,000,000 rows: 86.8 % right, as in one group; by rows 85.7).
 PULLS = AVERAGES | dict(
     shared=pulled_zeros,
-    mixings={"pull": PULL, **by_shares(AVERAGED)},
-    mixing="as one learner would have gone over the rows of all groups (pull); mean by rows, uniform or by "
-    "mistakes; averages over all steps",
+    mixings={"pull": PULL, **by_shares(AVERAGED), **by_momentum(AVERAGED, OF_AVERAGED)},
+    mixing="as one learner would have gone over the rows of all groups (pull); mean by rows, uniform, by "
+    "mistakes or with momentum; averages over all steps",
 )
 _kernel = functools.cache(passive_aggressive)
 
 
 def _pa(name: str, title: str, formula: str, slack: int, averaged: bool) -> Method:
-    plain: dict[str, Any] = dict(shared=functools.partial(zeros, Shared))
+    plain: dict[str, Any] = dict(
+        shared=functools.partial(zeros, Shared),
+        mixings=by_shares(MEAN) | by_momentum(MEAN, OF_WEIGHTS),
+        mixing=WITH_MOMENTUM,
+    )
     hard = slack == HARD
     return online(
         name=f"averaged_{name}" if averaged else name,

@@ -25,9 +25,9 @@ import numpy as np
 from bigclf.compiled.jit import axpy, dot, dot_ahead, inner, kernel
 from bigclf.maths.block import Counts
 from bigclf.maths.losses import Loss, having, is_flat, is_gradient
-from bigclf.maths.mixing import MEASURED
-from bigclf.methods.common import EPSILON, gradient
-from bigclf.methods.method import Param, by_shares, choice
+from bigclf.maths.mixing import MEASURED, OF_MEASURED
+from bigclf.methods.common import EPSILON, WITH_MOMENTUM, gradient
+from bigclf.methods.method import Param, by_momentum, by_shares, choice
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -163,7 +163,8 @@ METHODS = (
         update=functools.cache(pegasos),
         weights=weights,
         finish=finish,
-        mixings=by_shares(MEASURED),
+        mixings=by_shares(MEASURED) | by_momentum(MEASURED, OF_MEASURED),
+        mixing=WITH_MOMENTUM,
         in_pieces=False,
         place=None,
         bounded=False,

@@ -18,9 +18,9 @@ import numpy as np
 from bigclf.compiled import large_pages
 from bigclf.compiled.jit import axpy, dot_ahead, kernel
 from bigclf.maths.block import Counts
-from bigclf.maths.mixing import AVERAGED
-from bigclf.methods.common import MEAN_OF_STEPS
-from bigclf.methods.method import by_shares, online, zeros
+from bigclf.maths.mixing import AVERAGED, OF_AVERAGED
+from bigclf.methods.common import MEAN_OF_STEPS, MOMENTUM_FIRST
+from bigclf.methods.method import by_momentum, by_shares, online, zeros
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -99,8 +99,8 @@ AVERAGES: dict[str, Any] = dict(
     shared=averaged_zeros,
     weights=average,
     place=begin_average,
-    mixings=by_shares(AVERAGED),
-    mixing="mean by rows, uniform or by mistakes; averages over all steps",
+    mixings=by_momentum(AVERAGED, OF_AVERAGED) | by_shares(AVERAGED),
+    mixing=f"{MOMENTUM_FIRST}; averages over all steps",
     judges_by_answer=False,
 )
 _kernel = functools.cache(perceptron)

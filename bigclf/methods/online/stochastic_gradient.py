@@ -36,10 +36,10 @@ from bigclf.compiled import large_pages
 from bigclf.compiled.jit import axpy, dot_ahead, kernel
 from bigclf.maths.block import Counts
 from bigclf.maths.losses import Loss, rate_of
-from bigclf.maths.mixing import AVERAGED, FEATURES, MEAN
+from bigclf.maths.mixing import AVERAGED, FEATURES, MEAN, OF_AVERAGED, OF_WEIGHTS
 from bigclf.maths.penalties import L1, truncate_all, truncated
-from bigclf.methods.common import EPSILON, LAM, gradient
-from bigclf.methods.method import Param, by_shares
+from bigclf.methods.common import EPSILON, LAM, MOMENTUM_FIRST, gradient
+from bigclf.methods.method import Param, by_momentum, by_shares
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -301,8 +301,8 @@ METHODS = (
         update=functools.cache(sgd),
         weights=weights,
         finish=finish,
-        mixings=by_shares(MEAN) | {"features": FEATURES},
-        mixing="mean by rows, uniform, by mistakes or, feature by feature, by the rows that have it",
+        mixings=by_shares(MEAN) | by_momentum(MEAN, OF_WEIGHTS) | {"features": FEATURES},
+        mixing="mean by rows, uniform, by mistakes, with momentum or, feature by feature, by the rows that have it",
         bounded=False,
     ),
     gradient(
@@ -321,8 +321,8 @@ METHODS = (
         update=functools.cache(asgd),
         weights=average,
         finish=finish_average,
-        mixings=by_shares(AVERAGED),
-        mixing="mean by rows, uniform or by mistakes; averages over all steps",
+        mixings=by_momentum(AVERAGED, OF_AVERAGED) | by_shares(AVERAGED),
+        mixing=f"{MOMENTUM_FIRST}; averages over all steps",
         bounded=False,
     ),
 )

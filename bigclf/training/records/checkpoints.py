@@ -93,6 +93,7 @@ def require(run: Run, saved: Checkpoint) -> None:
         names = [f"{number}.{kind}.{name}" for kind in kinds for name, array in state._asdict().items() if array.size]
         if run.plan.gathered and status.get("epochs") and not status["done"]:
             names += [f"{number}.gathered.{name}" for name in ("sizes", *Solved._fields)]
+        names += [f"{number}.{name}" for name in run.conductors[number].arrays() if name == "velocity"]
         if missing := [name for name in names if name not in saved.arrays]:
             raise ModelFormatError(f"the array {missing[0]!r} is missing")
     for group, rows in enumerate(saved.rows if _needs_rows(run, saved) else ()):
@@ -133,7 +134,7 @@ def restore(run: Run, saved: Checkpoint) -> None:
         run.conductors[number].status = Status.of(facts["status"][number], *kept)
         run.conductors[number].restore({
             name.removeprefix(f"{number}."): array
-            for name, array in saved.arrays.items() if name.startswith(f"{number}.gathered.")
+            for name, array in saved.arrays.items() if name.startswith(_of_conductor(number))
         })  # fmt: skip
         if run.best.epoch:
             best = (saved.arrays[f"{number}.best.{name}"].copy() for name in kind._fields)
@@ -162,13 +163,20 @@ def _restore_groups(run: Run, saved: Checkpoint) -> None:
 def continue_from(run: Run, state: dict[str, np.ndarray], epochs: int) -> None:
     """Go on from the state (``problem.field``; none: the weights are all there is) of a run that made so many
     epochs. What is counted for a way of mixing alone is [0] in a run that does not mix by it: from such a run it
-    begins anew, to such a run it is not taken."""
+    begins anew, to such a run it is not taken; so it is with momentum."""
     for number, mine in enumerate(run.states):
         for name, array in mine._asdict().items():
             theirs = state.get(f"{number}.{name}")
             if theirs is not None and theirs.size and array.size:
                 array[...] = theirs
+        if (velocity := state.get(f"{number}.velocity")) is not None:
+            run.conductors[number].restore({"velocity": velocity})
     run.epoch += epochs
+
+
+def _of_conductor(number: int) -> tuple[str, ...]:
+    """How the names of arrays begin that ``Conductor.restore`` takes."""
+    return f"{number}.gathered.", f"{number}.velocity"
 
 
 def _is_midway(number: int, group: int, arrays: dict[str, np.ndarray]) -> bool:

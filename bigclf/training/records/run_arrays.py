@@ -101,6 +101,8 @@ def _of_problem(way: list[str], problem: Problem, state: Weights, length: int | 
             return _of_state("weights", problem, state, None)
         case ["dual_weights"]:
             return Kind(FLOAT64, state.weights.shape)
+        case ["velocity"] if (rule := problem.setting.rule) is not None and rule.momentum is not None:
+            return Kind(FLOAT64, rule.momentum.moving(state).shape)
     return None
 
 

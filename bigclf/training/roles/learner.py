@@ -135,7 +135,8 @@ class Learner:
     def _share(self) -> float:
         """The weight of this copy among the others; by "mistakes" its updates, since margins move it without any."""
         kind = self.problem.setting.settings.get("mixing", "rows")
-        return {"rows": float(self.group_rows), "mistakes": self.tally.updates or TRACE}.get(kind, 1.0)
+        rows = float(self.group_rows)
+        return {"rows": rows, "momentum": rows, "mistakes": self.tally.updates or TRACE}.get(kind, 1.0)
 
     def settle(self, t: float) -> None:
         """Go only a part of the way that the row state went in the last epoch."""
