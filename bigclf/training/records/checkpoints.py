@@ -96,12 +96,12 @@ def require(run: Run, saved: Checkpoint) -> None:
         names += [f"{number}.{name}" for name in run.conductors[number].arrays() if name == "velocity"]
         if missing := [name for name in names if name not in saved.arrays]:
             raise ModelFormatError(f"the array {missing[0]!r} is missing")
-    for group, rows in enumerate(saved.rows if _needs_rows(run, saved) else ()):
-        if not any(f".{group}.rows." in name for name in (*rows, *saved.arrays)):
-            raise ModelFormatError(f"field 'facts.rows_files' must be with those of group {group}")
     group_rows = [int(run.source.chunks.rows[first:last].sum()) for first, last in run.plan.groups]
     for arrays in (saved.arrays, *saved.rows):
         check_arrays(arrays, run.problems, run.states, group_rows)
+    for group, rows in enumerate(saved.rows if _needs_rows(run, saved) else ()):
+        if not any(f".{group}.rows." in name for name in (*rows, *saved.arrays)):
+            raise ModelFormatError(f"field 'facts.rows_files' must be with those of group {group}")
 
 
 def _needs_rows(run: Run, saved: Checkpoint) -> bool:
