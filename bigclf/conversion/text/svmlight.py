@@ -13,6 +13,8 @@ from bigclf.features.arrow import FLOAT32_MAX
 
 QUERY = re.compile(rb"^[ \t]*[^\s#]+[ \t]+qid[^\s:]*:", re.MULTILINE)
 MULTI_LABEL = re.compile(rb"[^,:]+(,[^,:]*)+")
+FIRST_PAIR = re.compile(rb"[0-9]+:[^:]*")  # where a label should be
+SEVERAL = "convert the file with --several-labels (convert(..., several_labels=True))"
 
 
 def parse(text: bytes, options: Options) -> Parsed:
@@ -85,8 +87,9 @@ def parse_line(line: bytes, options: Options) -> tuple[float, list[int], list[fl
 
 def _label(text: bytes) -> float:
     if MULTI_LABEL.fullmatch(text):
-        raise ValueError(f"rows with several labels are not taken: {shown(text)}; convert the file with "
-                         "--several-labels (convert(..., several_labels=True))")  # fmt: skip
+        raise ValueError(f"rows with several labels are not taken: {shown(text)}; {SEVERAL}")
+    if FIRST_PAIR.fullmatch(text):
+        raise ValueError(f"there is no label before {shown(text)}; if rows may have none or several, {SEVERAL}")
     return number(text, "the label")
 
 
