@@ -78,7 +78,7 @@ def in_turns(
     ended is not done again."""
     log.info("%d labels in %d turns, for all at a time do not fit in memory", sum(len(p) for p, _ in turns), len(turns))
     with _place(options) as place:
-        results, paths = [], []
+        results, paths, size = [], [], 0
         for number, (problems, plan) in enumerate(turns):
             own = f"labels-{number:04d}"
             theirs: RunOptions = {**options, "title": f"labels, turn {number + 1} of {len(turns)}"}
@@ -87,9 +87,20 @@ def in_turns(
             model = train(problems, plan, theirs)
             paths.append(files.join(place, f"{own}.bigclf"))
             model.save(paths[-1])
+            size += model.n_bytes
+            _require_room_for(size, sum(len(done) for done, _ in turns[: number + 1]), options["memory"])
             results.append(model.result_)
             del model
         return _together(paths, results)
+
+
+def _require_room_for(size: int, labels: int, memory: int) -> None:
+    """MemoryBudgetError where the weights of the ``labels`` learned so far are more than the memory holds."""
+    if size > ANSWER_SHARE * memory:
+        raise MemoryBudgetError(
+            f"the weights that prune left of {labels:,} labels take {format_bytes(size)} already, and memory="
+            f"{format_bytes(memory)}; give more memory, or a larger prune"
+        )
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from sklearn import metrics
 from sklearn.datasets import dump_svmlight_file
 
 import bigclf
-from bigclf.errors import DataError, RunError
+from bigclf.errors import DataError, MemoryBudgetError, RunError
 from bigclf.metrics.figures import exact_auc_fits, no_part, partial_evaluation
 
 N, D, LABELS = 300, 20, 6
@@ -335,3 +335,10 @@ def test_probabilities_are_each_labels_own(tmp_path):
     bigclf.predict(model.model_, path, str(tmp_path / "out"), proba=True)
     column = pq.read_table(tmp_path / "out" / "rows.parquet")["probability_2"]
     assert column.to_pylist() == pytest.approx(wanted[:, 2].tolist(), rel=1e-12)
+
+
+def test_weights_that_the_memory_cannot_hold_are_refused_while_they_are_learned():
+    X = sp.random(60, 3000, 0.1, format="csr", random_state=0, dtype=np.float32)
+    y = (np.random.default_rng(0).random((60, 250)) < 0.3).astype(int)
+    with pytest.raises(MemoryBudgetError, match="that prune left of .* labels take .* already, and memory="):
+        bigclf.fit(X, y, algo="dcd", memory="5MB", prune=0.005, progress=False)
