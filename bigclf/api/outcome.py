@@ -413,19 +413,24 @@ def prune(run: Run, source: Rows, tol: float) -> None:
         status.weights, status.primal = one.weights, one.primal
 
 
-def _compact(weights: np.ndarray | scipy.sparse.csc_matrix, sparse: bool) -> np.ndarray | scipy.sparse.csc_matrix:
-    """Weights as a CSC matrix where they are to be sparse."""
-    if not sparse or not isinstance(weights, np.ndarray):
-        return weights
+def _sparse_coefficients(run: Run) -> tuple[scipy.sparse.csc_matrix, np.ndarray]:
+    """What ``coefficients_of`` tells of many problems whose weights are mostly 0, without an array of all of them."""
     import scipy.sparse
 
-    return scipy.sparse.csc_matrix(weights)
+    each = weights_of(run)
+    places = [np.flatnonzero(weights[:-1]).astype(np.int32) for weights in each]
+    data = np.concatenate([weights[place] for weights, place in zip(each, places, strict=True)])
+    indptr = np.concatenate([[0], np.cumsum([place.size for place in places])])
+    shape = len(each), each[0].size - 1
+    rows = scipy.sparse.csr_matrix((data, np.concatenate(places), indptr), shape)
+    return rows.tocsc(), constants(run, np.array([weights[-1] for weights in each]))
 
 
 def model_of(run: Run, source: Rows, result: Result, options: Mapping[str, object]) -> Model:
 
     setting = run.problems[0].setting
-    weights, bias = coefficients_of(run, last=True)
+    sparse = options["prune"] is not None and len(run.problems) > 1
+    weights, bias = _sparse_coefficients(run) if sparse else coefficients_of(run, last=True)
     method = {"name": setting.method.name, "loss": setting.loss, **setting.chosen, "bias": options["bias"]}
     if setting.method.all_classes and setting.loss == "logistic":
         method["multiclass"] = "multinomial"
@@ -450,17 +455,16 @@ def model_of(run: Run, source: Rows, result: Result, options: Mapping[str, objec
             f"the longest row is row {row}, of norm {norm:.3g}"
         )
     state = None if setting.method.certificate else kept_state(run)
-    if options["prune"] is not None:
-        weights = _compact(weights, sparse=len(run.problems) > 1)
     model = Model(weights, bias, classes_of(run, source), source.features, method, result.certificate, facts, state,
                   source.learned_of_columns(), _named_columns(source))  # fmt: skip
     model.result_ = result
     return model
 
 
-def _pruned_facts(weights: np.ndarray, tol: float) -> dict[str, float]:
+def _pruned_facts(weights: np.ndarray | scipy.sparse.csc_matrix, tol: float) -> dict[str, float]:
     """The tolerance, and how many weights are left of how many."""
-    return {"tol": tol, "kept": int(np.count_nonzero(weights)), "of": int(weights.shape[0] * weights.shape[1])}
+    kept = np.count_nonzero(weights) if isinstance(weights, np.ndarray) else weights.nnz
+    return {"tol": tol, "kept": int(kept), "of": int(weights.shape[0] * weights.shape[1])}
 
 
 def classes_of(run: Run, source: Rows) -> np.ndarray | None:
