@@ -27,6 +27,7 @@ from bigclf.maths.mixing import FAN
 MANY = 2  # nodes that a worker has of a level, from which on totals travel; of groups ``FAN``
 CUTS = 16  # most parts of the feature axis
 BATCH = 4
+RUN = 3  # groups that another worker has side by side, from which on their total goes there
 FULL = 2  # states that a worker has got, from which on others are asked
 
 
@@ -278,7 +279,8 @@ class Tree:
         ready, ended = self._ready(total, level.moves)
         if not ready or not (ended or len(ready) >= self._batch):
             return None
-        worker = ready[0][0] if level.moves else total.worker or self._chosen(total.name, total)
+        goes = level.moves and (total.worker is None or height > 1 or len(ready) >= RUN)
+        worker = ready[0][0] if goes else total.worker or self._chosen(total.name, total)
         if worker is None:
             return None
         base = total.worker if total.count and total.worker != worker else None
