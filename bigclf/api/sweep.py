@@ -703,7 +703,8 @@ class Task:
         numbers = self.numbers(point, 0)
         part: Any = types.SimpleNamespace(
             problems=[run.problems[n] for n in numbers], status=[run.status[n] for n in numbers],
-            states=[run.states[n] for n in numbers], method=run.method, tol=run.tol, stopped=run.stopped,
+            states=[run.states[n] for n in numbers], conductors=[run.conductors[n] for n in numbers],
+            method=run.method, tol=run.tol, stopped=run.stopped,
             reads=run.reads, epoch=run.epoch, clock=run.clock, counts=run.counts, best=BestEpoch(None),
             let_go=lambda number: None,  # the answers of all points are still to be measured
         )  # fmt: skip

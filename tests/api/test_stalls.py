@@ -94,8 +94,8 @@ def test_auto_goes_on_by_another_method_with_the_same_loss(monkeypatch, tmp_path
     monkeypatch.setattr(stall, "GAIN", 0.0)
     options = {"run_dir": tmp_path / "run"} if keeps else {"max_seconds": 100}
     asked = []
-    train = fitting._train
-    monkeypatch.setattr(fitting, "_train", lambda *given: asked.append(given[3]["max_seconds"]) or train(*given))
+    train = fitting.train_settled
+    monkeypatch.setattr(fitting, "train_settled", lambda *given: asked.append(given[3]["max_seconds"]) or train(*given))
     model = bigclf.fit(sp.csr_matrix(x), y, algo="auto", loss="hinge", tol=1e-5, epochs=3000, progress=False, **options)
     assert model.method["name"] == ("dcd" if keeps else "newton_dense") and model.method["loss"] == "hinge"
     assert ("and goes on" in model.result_.chosen) is not keeps

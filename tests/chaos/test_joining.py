@@ -7,6 +7,7 @@ from clusters import wait_for
 
 pytestmark = pytest.mark.chaos
 LAST = 4  # of the groups
+APART = "newton", "newglmnet"  # what their groups come to is at the driver at once: the sums' arrays alone, or columns
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +42,8 @@ def test_what_is_lost_with_whoever_held_it_is_made_again(cluster, shards, answer
         wait_for(lambda: run.told("left") or len(cluster.known()) == 1, what="the scheduler's noticing")
     order.release()
     answer.check_run(run)
-    assert any(run.told(f"group {group} given out again (lost)") for group in range(LAST + 1))
+    if case not in APART:
+        assert any(run.told(f"group {group} given out again (lost)") for group in range(LAST + 1))
 
 
 @every_case
