@@ -256,7 +256,8 @@ class LinearClassifier(ClassifierMixin, _Linear):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_label = True
+        together = self.algo in METHODS and METHODS[self.algo].all_classes
+        tags.classifier_tags.multi_label = self.multiclass != "native" and not together
         return tags
 
     def fit(self, X: object, y: object = None, sample_weight: object = None) -> LinearClassifier:
