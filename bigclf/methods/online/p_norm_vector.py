@@ -112,4 +112,4 @@ def _join_measured(total: V, start: V, shares: float) -> V:
 
 
 # The mean of theta, for states (weights, powers, length, ...) that were measured at the end of the epoch.
-MEAN_OF_VECTORS: Rule[Vector] = Rule(add_mean, _join_measured)
+MEAN_OF_VECTORS: Rule[Vector] = Rule(add_mean, _join_measured, by_place=False)
