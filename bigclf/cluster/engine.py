@@ -64,6 +64,7 @@ from bigclf.units import format_bytes
 log = logging.getLogger("bigclf")
 POLL_SECONDS = 0.2
 ANSWER_SECONDS = 5.0  # for the scheduler to say who is there
+TOGETHER_SECONDS = 1.0  # the first worker that has answered waits so long for the others that are there
 BUNDLES = 4  # groups are done in bundles when each worker has at least so many bundles to do
 INLINE_BYTES = 50_000  # more than this is not sent inside a task
 TRAVEL_BYTES = 64_000_000  # of a group's row state, sent to and fro where no directory is shared
@@ -157,6 +158,8 @@ class Crew(Generic[A]):
         self._data_errors: dict[int, int] = {}
         self._direct = True
         self._tried_again = 0.0
+        self._early: list[tuple[str, float]] = []  # who has answered, and when, and waits for the others
+        self._begun = False  # whether any worker was let in
         self._watch: ThreadFuture[None] | None = None
         self._begin_watch()
 
@@ -251,9 +254,11 @@ class Crew(Generic[A]):
         book = self._book = Book(sizes, self.patience, ahead=16 + 4 * known * self.patience.window, preferred=wishes,
                                  speeds=self._speeds)  # fmt: skip
         self._answers, self._errors, self._data_errors, self._limbo = {}, {}, {}, []
+        self._early = []
         ready = [member for member in self._members.values() if member.state == "ready"]
         for member in sorted(ready, key=lambda member: member.seen):  # one that was frozen before still is
             book.joined(member.address, member.seen)
+        self._begun = self._begun or bool(ready)
         return book
 
     def _shut(self) -> None:
@@ -471,6 +476,7 @@ class Crew(Generic[A]):
         try:
             message = self._messages.get(timeout=seconds)
         except queue.Empty:
+            self._let_in(time.monotonic())
             return
         while True:
             getattr(self, f"_hear_{message[0]}")(*message[1:])
@@ -478,6 +484,7 @@ class Crew(Generic[A]):
                 message = self._messages.get_nowait()
             except queue.Empty:
                 break
+        self._let_in(time.monotonic())
         if self._book is not None and self._limbo:
             self._run(self._look_now())
 
@@ -547,7 +554,19 @@ class Crew(Generic[A]):
             member.told = said["pid"]
             self._event("joined", address, pid=said["pid"], host=said["host"])
         if self._book is not None:
-            self._book.joined(address, now)
+            self._early.append((address, now))
+            self._let_in(now)
+
+    def _let_in(self, now: float) -> None:
+        """Who has answered takes part. The first of all wait for each other: else one is given, and reads, what two
+        would."""
+        waiting = not self._begun and any(member.state == "new" for member in self._members.values())
+        if self._book is None or not self._early or (waiting and now - self._early[0][1] < TOGETHER_SECONDS):
+            return
+        early, self._early, self._begun = self._early, [], True
+        for address, _ in early:
+            if address in self._members and self._members[address].state == "ready":
+                self._book.joined(address, now)
 
     def _unfit(self, member: _Member, said: Greeting) -> list[str]:
         different = differences(self._mine, said)
