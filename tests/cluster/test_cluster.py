@@ -1,6 +1,7 @@
 """The engine of a Dask cluster on quiet days: the bits of one process, what moves and what is refused."""
 
 import json
+import time
 
 import making
 import numpy as np
@@ -9,6 +10,7 @@ import scipy.sparse
 from making import random_rows, shards_of
 
 import bigclf
+from bigclf.cluster import engine
 from bigclf.errors import ClusterError, MemoryBudgetError, RunError
 from bigclf.maths.deltas import n_bytes
 from bigclf.methods import METHODS
@@ -202,6 +204,33 @@ def test_groups_are_spread_evenly_whoever_had_them_first():
     assert balanced(["a", "a", "b", None, "a"], 2) == ["a", "a", "b", None, "a"]
     assert balanced(["a"] * 5, 3) == ["a", "a", None, None, None]
     assert balanced([None, "a"], 0) == [None, "a"]
+
+
+def test_the_first_workers_begin_together(client, rows, monkeypatch):
+    """One answers later than the other: both have a group in the first epoch, and none reads another's rows."""
+    from distributed import get_task_stream
+
+    said, late = engine.Crew._hear_greeted, []
+
+    def hear(crew, address, greeting):
+        if not late:  # who answers first is heard a second time, once the other had its chance to be given everything
+            late.append(address)
+        elif late[0] != address and len(late) == 1:
+            late.append(address)
+            for _ in range(20):
+                crew.idle()
+                [crew._act(action) for action in crew._book.actions(time.monotonic())]
+        said(crew, address, greeting)
+
+    monkeypatch.setattr(engine.Crew, "_hear_greeted", hear)
+    monkeypatch.setattr(engine, "TOGETHER_SECONDS", 600.0)
+    with get_task_stream(client) as stream:
+        fit(*rows, algo="pa", groups=2, epochs=2, workers=client)
+    done = {}
+    for task in stream.data:
+        if task["key"][0] == engine.PREFIX:
+            done.setdefault(task["key"][1].split("-update-")[1].split("-")[0], []).append(task["worker"])
+    assert [len(set(done[epoch])) for epoch in "12"] == [2, 2]
 
 
 def test_two_fits_at_once(client, rows):
