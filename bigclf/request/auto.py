@@ -262,4 +262,6 @@ def _can(name: str, asked: Asked, loss: str) -> bool:
         return False
     if (asked.begins and method.by_duals) or (asked.mixing and of_mixing(asked.mixing)[0] not in method.form.mixings):
         return False
+    if asked.groups > 1 and name == "dcd" and loss not in BOXED:  # ``spreading.stays_apart``
+        return False
     return has_loss and has_penalty and (asked.bias or "none") in method.bias and set(asked.given) <= own

@@ -16,7 +16,16 @@ from bigclf.methods.method import Dual
 from bigclf.request.auto import Asked, choose, loss_for
 from bigclf.request.door import UNKNOWN, Found, Shape, Shards
 from bigclf.request.request import Request, of_one_method
-from bigclf.request.spreading import advice, deals_out, has_room, how_dealt, may_gather, speed_up
+from bigclf.request.spreading import (
+    advice,
+    deals_out,
+    has_room,
+    how_dealt,
+    may_gather,
+    require_joining,
+    speed_up,
+    stays_apart,
+)
 from bigclf.request.workers import is_cluster
 from bigclf.stream.raw_store import is_finished
 from bigclf.training.memory import PeakMemory
@@ -119,8 +128,12 @@ def prepare(
     if link is not None and not found.far:
         raise TypeError("workers of a cluster cannot read an iterator of blocks; write it with write_shards")
     dtype, memory = request["dtype"], request["memory"]
-    if groups is not None and groups > 1 and request["groups"] is None and dealt_out(request, found.counts(), groups):
-        groups = 1
+    if not (request["resume"] and groups_before(request["run_dir"])):  # what older versions began is ended
+        for setting in first:
+            require_joining(setting.method, setting.loss, request["groups"] or 1)
+    if groups is not None and groups > 1 and request["groups"] is None:
+        one = any(stays_apart(setting.method, setting.loss) for setting in first)
+        groups = 1 if one or dealt_out(request, found.counts(), groups) else groups
     least = request["groups"] or groups or default_groups(request, link, found)
     width = found.index_width()
     rare = request.verb != "fit"  # which loads them once there is a plan
@@ -214,10 +227,13 @@ def asked_of(request: Request, setting: Setting, shape: Shape, groups: int) -> A
 
 def _why_one(request: Request, setting: Setting, shape: Shape, workers: int) -> str:
     """Why the rows of such a method are not cut; empty where groups pay."""
+    name, loss = setting.method.name, setting.loss or ""
+    if stays_apart(setting.method, loss):
+        return advice(name, workers, 0.0, apart=loss)
     gathered = may_gather(setting.method, setting.loss, request["mixing"], setting.settings)
     asked = asked_of(request, setting, shape, workers)
     gathered = gathered and has_room(asked)
-    return advice(setting.method.name, workers, speed_up(asked, setting.loss or "", workers, gathered))
+    return advice(name, workers, speed_up(asked, loss, workers, gathered))
 
 
 def default_epochs(method: Method, n_rows: int, early_stopping: int | None = None) -> int:

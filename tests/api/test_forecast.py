@@ -162,6 +162,8 @@ def test_a_table_says_where_one_process_is_enough_and_where_workers_pay(shards, 
     assert line["design"] == "gathered set" and line["passes"] == 5 and line["speed_up"] < 1.5
     assert "one process is enough" in line["advice"]
     line = last(algo="dcd", loss="squared_hinge")
+    assert (line["groups"], line["design"]) == (1, "one group") and line["advice"].startswith("3 workers: one process")
+    line = last(algo="dcd", groups=3, working_set=0)
     assert (line["design"], line["passes"], line["speed_up"]) == ("groups apart", None, None)
     assert "many more passes" in line["advice"]
 

@@ -3,9 +3,11 @@
 import logging
 
 import pytest
-from making import random_rows
+from making import random_rows, shards_of
 
 import bigclf
+from bigclf.api.plan import forecast
+from bigclf.request import prepare
 from bigclf.request.auto import Asked
 from bigclf.request.spreading import (
     BANDWIDTH,
@@ -35,17 +37,45 @@ def asked(nnz, memory):
                  n_features=47_000, nnz=nnz, memory=memory, groups=2, tol=1e-3, square=1.0)  # fmt: skip
 
 
-@pytest.mark.parametrize(("loss", "why"), [("hinge", "times its speed"), ("squared_hinge", "many more passes")])
+@pytest.mark.parametrize(("loss", "why"), [("hinge", "times its speed"), ("squared_hinge", "algo='newton'")])
 def test_rows_of_a_dual_method_stay_in_one_group(client, caplog, quiet, loss, why):
     rows = random_rows(300, 20, noise=0.5)
     options = dict(algo="dcd", loss=loss, memory="64MB", progress=False, epochs=3)
     with caplog.at_level(logging.WARNING, "bigclf"):
         far = bigclf.fit(*rows, workers=client, **options)
-    (line,) = [record.getMessage() for record in caplog.records if "one process is faster" in record.getMessage()]
-    assert why in line and "one of the 2 workers trains" in line and "groups=2" in line
+    (line,) = [
+        said for said in map(logging.LogRecord.getMessage, caplog.records) if "one of the 2 workers trains" in said
+    ]
+    assert why in line and ("one process is faster" in line and "groups=2" in line) == (loss == "hinge")
     here = bigclf.fit(*rows, **options)
     assert len(far.result_.plan["groups"]) == 1
     assert far.coef_.tobytes() == here.coef_.tobytes()
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "logistic", "squared_epsilon_insensitive"])
+def test_groups_of_losses_whose_rows_all_move_are_refused(client, quiet, loss):
+    rows = random_rows(300, 20, noise=0.5, real="epsilon" in loss)
+    for verb, more in (("fit", {}), ("fit", {"workers": client}), ("sweep", {"grid": {"C": [0.1, 1.0]}})):
+        with pytest.raises(ValueError, match=rf"loss='{loss}' takes one group, not 2: .*Write algo='newton'"):
+            getattr(bigclf, verb)(*rows, algo="dcd", loss=loss, groups=2, memory="64MB", progress=False, **more)
+    for workers in (None, client):
+        model = bigclf.fit(*rows, loss=loss, groups=2, workers=workers, memory="64MB", progress=False)
+        assert "algo=auto: newton" in model.result_.chosen and len(model.result_.plan["groups"]) == 2
+
+
+def test_a_plan_refuses_them_too(tmp_path):
+    shards = shards_of(tmp_path / "shards", *random_rows(300, 20), chunk_nnz=500)
+    with pytest.raises(ValueError, match="takes one group, not 2"):
+        forecast(shards, algo="dcd", loss="logistic", groups=2, workers=2, memory="64MB")
+
+
+def test_a_run_that_an_older_version_began_goes_on(tmp_path, monkeypatch, quiet):
+    rows, words = random_rows(300, 20, noise=0.5), dict(algo="dcd", loss="logistic", groups=2, tol=1e-9, progress=False)
+    with monkeypatch.context() as older:
+        older.setattr(prepare, "require_joining", lambda method, loss, groups: None)
+        whole = bigclf.fit(*rows, epochs=6, **words)
+        bigclf.fit(*rows, epochs=3, run_dir=tmp_path, **words)
+    assert bigclf.fit(*rows, epochs=6, run_dir=tmp_path, resume=True, **words).digest() == whole.digest()
 
 
 @pytest.mark.parametrize("more", [dict(algo="dcd", groups=2), dict(algo="pa1")])

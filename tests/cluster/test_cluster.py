@@ -146,7 +146,7 @@ def test_nor_with_float32_and_a_start(client, rows):
     same(fit(*rows, **options), fit(*rows, workers=client, **options))
 
 
-@pytest.mark.parametrize("options", [{}, {"segments": 2}, {"loss": "squared_hinge"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"segments": 2}, {"working_set": 0}], ids=str)
 def test_row_state_may_go_through_files(options, client, shards, tmp_path, monkeypatch):
     from bigclf.cluster import engine as cluster
 

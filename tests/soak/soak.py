@@ -176,7 +176,7 @@ def on_cluster(place, directory, seconds, calm):
         kept = next(iter(cluster.workers.values())).worker_address
         while time.monotonic() < end or not told.fits:
             words = dict(workers=cluster.scheduler_address, progress=False)
-            digests = [bigclf.fit(place["rows"], algo="dcd", loss="logistic", tol=0.1, groups=2, **words).digest(),
+            digests = [bigclf.fit(place["rows"], algo="dcd", loss="hinge", tol=0.1, groups=2, **words).digest(),
                        bigclf.fit(place["rows"], algo="pa1", epochs=2, groups=3, **words).digest(),
                        bigclf.fit(place["rows"], algo="newton", tol=0.01, groups=2, **words).digest()]  # fmt: skip
             memory, descriptors, threads = measured(process)

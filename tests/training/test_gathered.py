@@ -90,7 +90,7 @@ def test_a_set_of_another_size_is_refused(shards, monkeypatch):
 
 
 @pytest.mark.parametrize("options", [{"mixing": "safe"}, {"working_set": 0.1}, {"loss": "squared_hinge"}], ids=str)
-def test_where_it_is_of_no_use_groups_stay_apart(options):
+def test_where_it_is_of_no_use_groups_stay_apart(options, as_begun_before):
     x, y = noisy()
     assert not fit(x, y, groups=3, epochs=2, **options, **QUIET).result_.plan["gathered"]
 

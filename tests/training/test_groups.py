@@ -40,7 +40,11 @@ from bigclf.training.records.run_directory import RunDirectory
 
 every_loss = pytest.mark.parametrize("loss", METHODS["dcd"].losses)
 every_loss_of_classes = pytest.mark.parametrize("loss", [n for n in METHODS["dcd"].losses if n not in REGRESSION])
-pytestmark = pytest.mark.filterwarnings("ignore::bigclf.errors.ConvergenceWarning")
+# groups of every loss: squares and the logistic loss as in runs that older versions began
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::bigclf.errors.ConvergenceWarning"),
+    pytest.mark.usefixtures("as_begun_before"),
+]
 D = 25
 SMALL = "17MB"  # Arrow's allocator and the queues take 12 of them: the rows do not stay
 QUIET = {"progress": False}

@@ -108,7 +108,7 @@ def same(memory, there):
     ],
     ids=str,
 )
-def test_the_bits_are_those_of_arrays_in_memory(shards, numbers, loss, given, disk):
+def test_the_bits_are_those_of_arrays_in_memory(shards, numbers, loss, given, disk, as_begun_before):
     data = numbers if "epsilon" in loss else shards
     same(*both(disk, data, loss=loss, **{"tol": 0, "epochs": 4, **given}))
 
