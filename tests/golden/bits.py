@@ -238,7 +238,7 @@ def fit(*given: Any, segments: int | None = None, **options: Any) -> Any:
     by_size = plan._segments
     plan._segments = by_size if segments is None else lambda *_: segments
     try:  # with groups of every loss, as in runs that older versions began; those have no such name
-        with unittest.mock.patch.object(sys.modules["bigclf.request.prepare"], "require_joining", create=True):
+        with unittest.mock.patch("bigclf.request.prepare.require_joining", create=True):
             return bigclf.fit(*given, **options)
     finally:
         plan._segments = by_size
