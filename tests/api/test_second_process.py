@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import time
 
 import psutil
@@ -48,7 +49,7 @@ def children_beside(given):
         ({"algo": "pa1"}, False, 1, 4_000_000_000),
         ({"algo": "pa1"}, False, 2, 256_000_000),
         ({"algo": "pa1", "workers": 2}, False, 2, 4_000_000_000),
-        ({"algo": "auto"}, False, 2, 4_000_000_000),
+        ({"algo": "auto"}, True, 2, 4_000_000_000),
     ],
 )
 def test_there_is_none_where_it_would_not_pay(monkeypatch, given, kept, cores, memory):
@@ -75,3 +76,15 @@ with second_process.compiling_beside(asked_of_fit(None, None, {"algo": "dcd"})):
         time.sleep(0.1)
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     assert pid != os.getpid()
+
+
+@pytest.mark.parametrize("loss", [None, "hinge"])
+def test_where_the_rows_choose_the_method_it_compiles_the_one_for_tables(monkeypatch, loss):
+    asked = []
+    monkeypatch.setattr(second_process, "is_kept", lambda kernel: False)
+    monkeypatch.setattr(second_process, "cores", lambda: 2)
+    monkeypatch.setattr(second_process, "memory_limit", lambda: (4_000_000_000, "here"))
+    started = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda line, **more: asked.append(line[-1]) or started(["true"], **more))
+    assert children_beside({"algo": "auto", "loss": loss}) is not None
+    assert json.loads(asked[0])["named"][:2] == ["newton_dense", loss or "logistic"]
