@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import llvmlite
 import numba
@@ -42,6 +42,7 @@ from numba.core.typing import Signature
 
 from bigclf.files.caches import cache_home
 
+A = TypeVar("A")
 Key: TypeAlias = tuple[object, ...]  # numba's: a signature, the processor and a digest of the function
 log = logging.getLogger("bigclf")
 PACKAGE = Path(__file__).parent.parent
@@ -205,15 +206,24 @@ class SealedFiles(IndexDataCacheFile):
             file.write(held.getvalue() + _seal(held.getvalue()))
 
     def _load_index(self) -> dict[Key, str]:
-        return super()._load_index() if _is_whole(self._index_path) else {}
+        return (_read(self._index_path, super()._load_index) or {}) if _is_whole(self._index_path) else {}
 
     def load(self, key: Key) -> object:
-        """What was saved under ``key``, or None when it is not there or not whole."""
+        """What was saved under ``key``, or None when it is not there, not whole or not to be read."""
         name = self._load_index().get(key)
         if name is None or not _is_whole(self._data_path(name)):
             return None
-        with contextlib.suppress(FileNotFoundError):  # removed by another process meanwhile
-            return self._load_data(name)
+        return _read(self._data_path(name), lambda: self._load_data(name))
+
+
+def _read(path: str, load: Callable[[], A]) -> A | None:
+    """What ``load`` makes of a whole file; None where that cannot be unpickled, since it names what is not there."""
+    try:
+        return load()
+    except FileNotFoundError:  # removed by another process meanwhile
+        return None
+    except Exception as error:
+        log.warning("compiled code in %s cannot be read (%s): compiled anew", path, error)
         return None
 
 

@@ -2,8 +2,10 @@
 
 import ast
 import dis
+import io
 import json
 import os
+import pickle
 import shutil
 import signal
 import stat
@@ -615,6 +617,21 @@ print(json.dumps([float(w) for w in shared.weights]))
 @pytest.mark.chaos
 def test_without_a_lock_nobody_runs_another_signature_s_code(tmp_path):
     assert at_once([(UNLOCKED, 4), (UNLOCKED, 8)] * 4, tmp_path) == [[1.0, 2.0, 0.0]] * 8
+
+
+@pytest.mark.parametrize("kind", ["nbi", "nbc"])
+def test_a_whole_file_that_names_what_is_not_there_is_compiled_anew(kind, compiled, put_back, caplog):
+    path = next(path for path in compiled if path.suffix == f".{kind}")
+    pickled = b"cno_such_module\nnothing\n."
+    if kind == "nbi":  # the stamp of numba's version comes first, and is right
+        stream = io.BytesIO(compiled[path])
+        pickle.load(stream)
+        pickled = compiled[path][: stream.tell()] + pickled
+    path.write_bytes(pickled + kernel_cache._seal(pickled))
+    anew = kernel(doubled.py_func)
+    assert [anew(numbers) for numbers in SIGNATURES[:2]] == [20.0, 20.0]
+    assert (sum(anew.stats.cache_misses.values()), sum(anew.stats.cache_hits.values())) == (1, 1)
+    assert "cannot be read (No module named 'no_such_module'): compiled anew" in caplog.text
 
 
 @pytest.mark.chaos
