@@ -2,10 +2,10 @@
 
 Memory, disk and bytes follow from the very plan that a run writes down. Seconds follow from rates that are measured on
 this machine: a trial learns from the first few chunks of the data, twice, from few and from more of them, which tells
-what an entry costs and what an epoch costs besides. Workers share what one process takes. Where they are to be
-processes of this machine, another trial has them, which tells what a round of visits costs; elsewhere it is what moves.
-Rates are kept in the user's cache, with the date and the type of
-processor, and used again for the same data, method and budget.
+what an entry costs, what an epoch costs besides, and how many passes the method takes. Workers share what one process
+takes. Where they are to be processes of this machine, another trial has them, which tells what a round of visits costs;
+elsewhere it is what moves. Rates are kept in the user's cache, with the date and the type of processor, and used again
+for the same data, method and budget.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ from bigclf.training.engines import LocalEngine
 from bigclf.training.executor import CACHE_SHARE, is_frugal
 from bigclf.training.plan import DECODERS, Plan, decoding_bytes, group_edges, settle
 from bigclf.training.problems import Problem
+from bigclf.training.roles.gathered import GatheredConductor
 from bigclf.training.sampling import ROOM
 from bigclf.training.visit import Part
 
 if TYPE_CHECKING:
     from bigclf.cluster.link import Link
     from bigclf.data.rows import Rows
-    from bigclf.methods import Method
 
 
 SAMPLE_NNZ = 8_000_000  # entries that the larger trial learns from, at most
@@ -74,6 +74,8 @@ CHOSEN_BYTES, SOLVED_BYTES = 32, 16  # of a row of a gathered set, to where it i
 DRIVER_COPIES = 4  # of a state: present, before, what comes together, and what travels
 MEMBER_BYTES = 24  # of a row of the working set, as it travels
 FIGURES = 8 * 16  # bytes of an answer's counts
+MOST_GROWTH = 0.5  # exponent of passes by rows
+TRIAL_GROUPS = 4  # of a trial of several groups, at most
 DIAGONALS = 0.07  # of reads by sums that bring the Hessian's diagonal too
 
 
@@ -90,6 +92,19 @@ class Intent(NamedTuple):
     dealt: bool = False
 
 
+class Trial(NamedTuple):
+    """Of learning from the first chunks: entries, seconds of the first epoch and of a later one in the mean, bytes of a
+    raw store for all, epochs until the tolerance was met (0: it was not), share of the entries that came to a gathered
+    set."""
+
+    entries: int
+    first: float
+    later: float
+    store: int
+    passes: int
+    shipped: float
+
+
 class Rates(NamedTuple):
     """What was measured.
 
@@ -102,6 +117,8 @@ class Rates(NamedTuple):
     touched, growth : distinct features among ``entries``, and the exponent by which they grow with more.
     base, start : bytes and seconds that a process takes before its first row.
     measured, cpu, load : when, on what, and how many processes wanted a core meanwhile.
+    passes, longer : epochs until the larger trial met its tolerance (0: it did not), and the exponent by which they
+        grow with the rows; groups : of that trial; shipped : of its entries, as often as they came to a gathered set.
     """
 
     first: float
@@ -119,6 +136,14 @@ class Rates(NamedTuple):
     measured: str
     cpu: str
     load: float
+    passes: float = 0.0
+    longer: float = 0.0
+    groups: int = 1
+    shipped: float = SHIPPED_SHARE
+
+    def passes_of(self, nnz: int) -> float | None:
+        """Epochs that so many entries take."""
+        return round(self.passes * max(1.0, nnz / max(1, self.entries)) ** self.longer) if self.passes else None
 
 
 @documented("plan")
@@ -148,7 +173,10 @@ def forecast(data: object, **given: object) -> dict[str, Any]:
     request = request.having(bandwidth=request["bandwidth"] or int(BANDWIDTH))
     one = _forecast(request.having(workers=1))
     rates = Rates(**one["rates"])
-    told = [one, *(_forecast(request.having(workers=n), rates) for n in sorted({*counts} - {1}))]
+    told = [one]
+    for n in sorted({*counts} - {1}):
+        told.append(_forecast(request.having(workers=n), rates))
+        rates = Rates(**told[-1]["rates"])
     learned = rates.later * one["data"]["nnz"]
     outlooks = [
         Outlook(each["workers"], each["groups"], each["design"], each["passes"], each["seconds"]["first"],
@@ -156,7 +184,7 @@ def forecast(data: object, **given: object) -> dict[str, Any]:
                 each["driver"])
         for each in told
     ]  # fmt: skip
-    table = lines_of([as_gathered(each, learned) for each in outlooks])
+    table = lines_of([as_gathered(each, learned, outlooks[0].passes) for each in outlooks])
     shared = {name: one[name] for name in ("algo", "data", "rates")}
     return shared | {"bandwidth": request["bandwidth"], "table": table}
 
@@ -191,7 +219,7 @@ def _forecast(request: Request, known: Rates | None = None) -> dict[str, Any]:
     here = min(workers, groups, 2 * cores()) if workers > 1 and request["bandwidth"] is None else 0
     dealt = workers > 1 and len(plan.groups) == 1 and len(problems) > 1
     intent = Intent(source, problems, plan, tol, footing, here, dealt)
-    rates = _rates(intent, request["fresh"]) if known is None else known._replace(mix=_mixing_seconds(intent))
+    rates = _rates(intent, request["fresh"]) if known is None else _known(intent, known)
     shape_of = Shape(source.n_rows, source.n_features, source.nnz, square=_square(source))
     network = _network(intent, workers, rates, request["run_dir"])
     return {
@@ -206,7 +234,7 @@ def _forecast(request: Request, known: Rates | None = None) -> dict[str, Any]:
         "seconds": _seconds(intent, workers, rates, network, request["bandwidth"]),
         "driver": _driver(intent, rates.base, workers),
         "design": design(method, setting.loss, len(plan.groups), plan.gathered, dealt),
-        "passes": _passes(method, plan, asked_of(request, setting, shape_of, groups), most),
+        "passes": _passes(intent, rates, asked_of(request, setting, shape_of, groups), most),
         "rates": rates._asdict(),
         "plan": plan.as_json(),
         **({"turns": turns} if turns > 1 else {}),
@@ -293,7 +321,7 @@ def _network(intent: Intent, workers: int, rates: Rates, run_dir: bool) -> dict[
         down += SOLVED_BYTES * min(n_groups * members, source.n_rows) * plan.gathered
     if intent.dealt:  # whoever learns a problem has its state
         down = down if setting.method.by_steps else 0
-    once = SHIPPED_SHARE * source.nnz * entry_bytes(source) * plan.gathered  # rows that enter the set
+    once = rates.shipped * source.nnz * entry_bytes(source) * plan.gathered  # rows that enter the set
     up, down, once = len(problems) * up, len(problems) * down, len(problems) * once
     return {"up": int(up), "down": int(down), "epoch": int(up + down), "once": int(once)}
 
@@ -317,10 +345,14 @@ def _driver(intent: Intent, base: int, workers: int) -> int:
     return int(base + DRIVER_COPIES * state + rows + plan.memory.get("gathered rows", 0))
 
 
-def _passes(method: Method, plan: Plan, asked: Asked, most: int) -> float | None:
-    """Epochs that it takes; None where that is not known: beforehand, of groups that stay apart."""
+def _passes(intent: Intent, rates: Rates, asked: Asked, most: int) -> float | None:
+    """Epochs that it takes: as the trials did; None where that is not known, as of groups that stay apart."""
+    method, plan = intent.problems[0].setting.method, intent.plan
     if not method.certificate:
         return float(most)
+    apart = method.by_duals and len(plan.groups) > 1 and not plan.gathered
+    if not apart and (tried := rates.passes_of(intent.source.nnz)) is not None:
+        return min(float(most), tried)
     if method.name == "newton":
         return round(products(asked) * max(1.0, asked.C) ** 0.25)
     if method.name != "dcd" or (len(plan.groups) > 1 and not plan.gathered):
@@ -395,13 +427,13 @@ def _rates(intent: Intent, fresh: bool) -> Rates:
 
 def _measured(intent: Intent) -> Rates:
     source = intent.source
-    groups, chunks = min(2, len(intent.plan.groups)), _sample_chunks(source)
+    groups, chunks = min(TRIAL_GROUPS, len(intent.plan.groups)), _sample_chunks(source)
     groups = min(groups, chunks)
     trials = [_best_trial(intent, n, groups) for n in sorted({max(groups, chunks // SMALLER), chunks})]
-    entries, first, later, store = trials[-1]
+    entries, first, later, store, *_ = trials[-1]
     fixed, slope = 0.0, later / entries
     if len(trials) > 1:
-        less, _, sooner, _ = trials[0]
+        less, _, sooner, *_ = trials[0]
         line = (later - sooner) / (entries - less)
         if 0 < line * less < sooner:  # else what was measured is noise
             fixed, slope = sooner - line * less, line
@@ -411,7 +443,7 @@ def _measured(intent: Intent) -> Rates:
     if intent.here:
         begun, exchange = _cluster_trial(intent, slope, fixed / groups)
         start = max(start, begun)
-    return Rates(
+    rates = Rates(
         first=max(0.0, first - fixed) / entries,
         later=slope,
         fixed=fixed / groups,
@@ -427,7 +459,33 @@ def _measured(intent: Intent) -> Rates:
         measured=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         cpu=cpu_type(),
         load=round(psutil.getloadavg()[0], 2),
+        groups=groups,
     )
+    return _grown(rates, trials)
+
+
+def _known(intent: Intent, known: Rates) -> Rates:
+    """What was measured in one process, with what several groups change."""
+    chunks, rates = _sample_chunks(intent.source), known._replace(mix=_mixing_seconds(intent))
+    groups = min(TRIAL_GROUPS, len(intent.plan.groups), chunks)
+    if groups == known.groups or not known.passes:
+        return rates
+    sizes = sorted({max(groups, chunks // SMALLER), chunks})
+    return _grown(rates._replace(groups=groups), [_trial(intent, n, groups) for n in sizes])
+
+
+def _grown(rates: Rates, trials: list[Trial]) -> Rates:
+    """The rates with the passes and shipped entries of the last of the trials, the larger one, and how passes grow.
+
+    Of steps by conjugate gradients it is at most with the square root of the rows: the Hessian of the loss is a sum
+    over them, and products grow with the square root of its largest eigenvalue beside that of the regulariser.
+    """
+    *before, last = trials
+    longer = 0.0
+    if before and last.passes and before[0].passes:
+        longer = math.log(last.passes / before[0].passes) / math.log(last.entries / before[0].entries)
+    longer = min(MOST_GROWTH, max(0.0, longer))
+    return rates._replace(passes=last.passes, longer=longer, shipped=last.shipped or rates.shipped)
 
 
 def _footing(asked: Mapping[str, object]) -> tuple[int, float]:
@@ -453,24 +511,20 @@ def _cluster_trial(intent: Intent, slope: float, fixed: float) -> tuple[float, f
     learn in it; from as few chunks as there are groups."""
     groups = min(len(intent.plan.groups), MOST_GROUPS, intent.source.n_chunks)
     with linked(intent.here, Patience()) as link:
-        entries, first, later, _ = _trial(intent, groups, groups, link, ROUNDS)
+        entries, first, later, *_ = _trial(intent, groups, groups, link, ROUNDS)
     turns = math.ceil(groups / min(intent.here, groups, cores()))
     visits = turns * (slope * entries / groups + fixed)
     return first, max(0.0, later - visits) * len(intent.plan.groups) / groups
 
 
-def _best_trial(intent: Intent, chunks: int, groups: int) -> tuple[int, float, float, int]:
+def _best_trial(intent: Intent, chunks: int, groups: int) -> Trial:
     """As ``_trial``, the least seconds of several."""
     tried = [_trial(intent, chunks, groups) for _ in range(TIMES)]
-    entries, _, _, store = tried[-1]
-    return entries, min(first for _, first, _, _ in tried), min(later for _, _, later, _ in tried), store
+    return tried[-1]._replace(first=min(each.first for each in tried), later=min(each.later for each in tried))
 
 
-def _trial(
-    intent: Intent, chunks: int, groups: int, link: Link | None = None, rounds: int = EPOCHS
-) -> tuple[int, float, float, int]:
-    """Learn from the first chunks as the plan has it, in so many groups: entries, seconds of the first epoch and of a
-    later one in the mean, bytes of a raw store for all."""
+def _trial(intent: Intent, chunks: int, groups: int, link: Link | None = None, rounds: int = EPOCHS) -> Trial:
+    """Learn from the first chunks as the plan has it, in so many groups."""
     source, problems, plan, tol, *_ = intent
     sample = source.leading(chunks)
     share = sample.nnz / source.nnz
@@ -496,7 +550,9 @@ def _trial(
             size = store.bytes_for(source)
         first, epochs = history[0]["seconds"], run.epoch - 1
         later = (history[-1]["seconds"] - first) / (epochs - 1) if epochs > 1 else first
-    return sample.nnz, first, later, size
+        passes = epochs if all(conductor.status.done for conductor in run.conductors) else 0
+        shipped = sum(each.gathered.shipped for each in run.conductors if isinstance(each, GatheredConductor))
+    return Trial(sample.nnz, first, later, size, passes, shipped / sample.nnz)
 
 
 def _spread(source: Rows, chunks: int) -> tuple[int, float]:

@@ -70,12 +70,12 @@ def worker_counts(given: object) -> list[int]:
     return counts
 
 
-def as_gathered(told: Outlook, learned: float) -> Outlook:
+def as_gathered(told: Outlook, learned: float, passes: float | None) -> Outlook:
     """With the seconds of a pass in which most of the work is done in one place, to the gathered set; ``learned`` : of
-    a pass in one process."""
+    a pass in one process, which makes so many ``passes``."""
     if told.design != "gathered set" or told.passes is None:
         return told
-    ratio = (ONE_PASSES - 1) / max(1.0, told.passes - 1)
+    ratio = ((passes or ONE_PASSES) - 1) / max(1.0, told.passes - 1)
     exchanged = max(0.0, told.pass_seconds - learned / told.workers)
     seconds = ratio * learned * (SET_SHARE + (1 - SET_SHARE) / told.workers) + exchanged
     return told._replace(pass_seconds=seconds)

@@ -11,6 +11,7 @@ import bigclf as package
 from bigclf.api import plan as module
 from bigclf.api.plan import Rates, forecast
 from bigclf.errors import MemoryBudgetError
+from bigclf.request.spreading import SHIPPED_SHARE
 
 distributed = pytest.importorskip("distributed")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -200,3 +201,30 @@ def test_the_command(shards, rates):
 )
 def test_what_is_refused(shards, rates, words, code, message):
     assert message in error_of("plan", shards, *words, code=code)
+
+
+@pytest.mark.parametrize(
+    ("words", "groups"),
+    [
+        ({"algo": "newton", "loss": "squared_hinge"}, 1),
+        ({"algo": "newton", "loss": "logistic"}, 3),
+        ({"algo": "dcd"}, 3),
+    ],
+)
+def test_passes_are_those_of_a_trial_on_part_of_the_rows(tmp_path, words, groups, quiet):
+    shards_of(tmp_path / "s", *random_rows(6000, 40, noise=0.5), chunk_nnz=2000)
+    shards = str(tmp_path / "s")
+    words = words | dict(memory="64MB", tol=1e-3, groups=groups)
+    told = forecast(shards, **words, workers=groups, bandwidth="1GB/s")
+    run = package.fit(shards, **words, progress=False).result_
+    assert 0 < told["rates"]["entries"] < 0.3 * told["data"]["nnz"]
+    assert abs(told["passes"] - run.epochs) <= max(2, 0.4 * run.epochs)
+    assert told["rates"]["passes"] > 0 and (told["rates"]["shipped"] != SHIPPED_SHARE) == run.plan["gathered"]
+
+
+def test_passes_grow_with_the_rows_at_most_as_their_square_root():
+    few, many = (module.Trial(n, 1.0, 1.0, 0, passes, 0.0) for n, passes in ((100, 10), (400, 30)))
+    found = module._grown(RATES._replace(entries=400), [few, many])
+    assert (found.longer, found.passes_of(1600), found.passes_of(400)) == (0.5, 60, 30)
+    assert module._grown(RATES, [few, many._replace(passes=8)]).longer == 0.0
+    assert module._grown(RATES, [few, many._replace(passes=0)]).passes_of(1600) is None

@@ -150,6 +150,7 @@ class GatheredSet:
         self._ascend = how_of(problem).climb(record) if plan.climb_rows else None
         self._along_moves = how_of(problem).span(record) if plan.moves else None
         self.rounds = self.steps = 0  # steps : of conjugate gradients
+        self.shipped = 0  # entries of rows that came here, as often as they came
 
     @property
     def is_empty(self) -> bool:
@@ -165,6 +166,7 @@ class GatheredSet:
         self.chosen[chosen.group : chosen.group + 1] = [chosen._replace(fresh=None)]
         fresh, held = chosen.fresh, self.held
         assert fresh is not None
+        self.shipped += fresh.nnz
         many, long = held.n_rows + fresh.n_rows, int(held.used[1]) + fresh.nnz
         if many > held.scores.size or long > held.arena.indices.size:
             self._let_go()
