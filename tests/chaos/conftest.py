@@ -96,14 +96,14 @@ def tight_memory(shards, keywords):
     return parse_bytes(str(refusal.value).split("memory=")[-1].removesuffix(" would do"))
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)  # no longer: other tests of the same process come after
 def two_segments():
     """Of an epoch of the rows that stream by, few as they are; ``driver.py`` has it so, too."""
     with in_segments(2):
         yield
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def joined():
     """With $BIGCLF_CHAOS_JOINED workers join what their groups came to, however small it is; ``driver.py`` likewise."""
     if os.environ.get("BIGCLF_CHAOS_JOINED"):
