@@ -177,7 +177,7 @@ def test_a_run_that_ended_in_the_midst_of_a_read_goes_on_to_the_same_answer(algo
 
 @pytest.mark.filterwarnings("ignore::bigclf.errors.ConvergenceWarning")
 @pytest.mark.parametrize("words", [{}, {"working_set": 0}, {"groups": 2}], ids=["set", "no set", "groups"])
-def test_out_of_core_more_epochs_never_hand_back_a_higher_primal(words, streamed):
+def test_out_of_core_more_epochs_never_hand_back_a_higher_primal(words, streamed, as_begun_before):
     """Of the weights that a read begins with a copy is kept, in a file where memory has no room for it."""
     found = [
         fit(streamed[0], loss="squared_hinge", C=1e3, tol=1e-9, memory="14MB", epochs=n, inner_rounds=1, progress=False,
@@ -190,7 +190,9 @@ def test_out_of_core_more_epochs_never_hand_back_a_higher_primal(words, streamed
 
 @pytest.mark.filterwarnings("ignore::bigclf.errors.ConvergenceWarning")
 @pytest.mark.parametrize(("groups", "epoch", "segment"), [(1, 6, 2), (2, 5, 1)])
-def test_an_epoch_cut_short_hands_back_nothing_worse_than_it_began_with(groups, epoch, segment, streamed, monkeypatch):
+def test_an_epoch_cut_short_hands_back_nothing_worse_than_it_began_with(
+    groups, epoch, segment, streamed, monkeypatch, as_begun_before
+):
     """Of an epoch of several segments in which time was over only the weights that it came to were tried: 495,098 of
     492,665, and of two groups 552,626 of 509,668."""
     words = dict(

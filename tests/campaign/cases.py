@@ -36,6 +36,7 @@ QUARANTINE = ["--on-bad-rows", "quarantine", "--max-bad-fraction", "0.5"]
 CONVERT = ["convert", "{text}", "{out}/s", "--workers", "1"]
 TABLE = ["convert", "{table}", "{out}/s", "--format", "csv", "--label", "y", "--workers", "1"]
 SOLVED = ["--algo", "dcd", "--loss", "logistic", "--tol", "0.3"]
+BY_HINGE = ["--algo", "dcd", "--loss", "hinge", "--tol", "0.3"]  # in groups
 STREAMED = ["--memory", "17MB", "--groups", "2", "--checkpoint-every", "0"]
 RUN = ["-o", "{out}/old.bigclf", *SOLVED, "--checkpoint-every", "0", "--run-dir", "{out}/old"]
 FORGET = ["forget", "{out}/old", "-o", "{out}/m.bigclf", "--run-dir", "{out}/run", "--rows", "1,5"]
@@ -48,7 +49,7 @@ CASES = {
     "append columns": Case(["convert", "{table}", "{out}/s", "--workers", "1", "--append"], begin=(TABLE,), sets=("s",),
                            anew=()),
     "split": Case(["split", "{data}", "{out}/parts"], sets=("parts/train", "parts/test")),
-    "fit streamed": Case(["fit", "{rows}", "-o", "{out}/m.bigclf", *SOLVED, *STREAMED, "--run-dir", "{out}/run"],
+    "fit streamed": Case(["fit", "{rows}", "-o", "{out}/m.bigclf", *BY_HINGE, *STREAMED, "--run-dir", "{out}/run"],
                          RESUMED, files=("m.bigclf",)),
     "fit online": Case(["fit", "{data}", "-o", "{out}/m.bigclf", "--algo", "pa1", "--epochs", "2", "--checkpoint-every",
                         "0", "--run-dir", "{out}/run"], RESUMED, files=("m.bigclf",)),

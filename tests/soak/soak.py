@@ -33,7 +33,8 @@ import psutil  # noqa: E402
 CHURN = 10.0  # seconds between two deaths
 MOST = 0.05  # MB a fit
 SOLVED = "--algo dcd --loss logistic --tol 0.1"
-STREAMED = f"fit {{rows}} -o {{out}}/dual.bigclf {SOLVED} --memory 17MB --groups 2 --run-dir {{out}}/r"
+GROUPS = "--algo dcd --loss hinge --tol 0.1 --memory 17MB --groups 2"
+STREAMED = f"fit {{rows}} -o {{out}}/dual.bigclf {GROUPS} --run-dir {{out}}/r"
 ROUND = [  # lines, each with as many fits as its number says
     (0, "convert {text} {out}/s --workers 1"),
     (0, "inspect {out}/s"),

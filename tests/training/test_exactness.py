@@ -180,7 +180,7 @@ RUNS = [
     ids=str,
 )
 def test_the_gap_is_never_negative_and_never_below_the_true_one(
-    references, loss, dtype, place, options, tmp_path, quiet
+    references, loss, dtype, place, options, tmp_path, quiet, as_begun_before
 ):
     x, y, weights, C, best, bound = references(loss)
     given = dict(loss=loss, C=C, dtype=dtype, tol=1e-9, run_dir=tmp_path / "run", **options)

@@ -75,7 +75,9 @@ def test_the_objective_is_scikit_learn_s(loss, bias, C):
     [long_but_float32(loss, options.get("dtype"), options) for loss in TUBES
      for options in ({}, {"dtype": "float32"}, {"groups": 4})], ids=str,
 )  # fmt: skip
-def test_the_certificate_recomputed_from_the_model_and_the_dual_variables(loss, bias, options, tmp_path):
+def test_the_certificate_recomputed_from_the_model_and_the_dual_variables(
+    loss, bias, options, tmp_path, as_begun_before
+):
     x, y = rows(seed=3)
     weights = np.random.default_rng(0).choice([0.5, 1.0, 3.0], len(y))
     model = fit(
@@ -203,7 +205,7 @@ def test_one_epoch_without_a_tolerance_is_one_read_and_no_second_look(loss, memo
 
 
 @every_loss
-def test_the_online_step_raises_the_dual_once_for_each_row(loss, made):
+def test_the_online_step_raises_the_dual_once_for_each_row(loss, made, as_begun_before):
     """What one look gives is better than nothing, and what it says of itself is the loss before learning."""
     x, y, dataset = made
     model = fit(dataset, loss=loss, C=0.01, epochs=1, **QUIET)
@@ -212,7 +214,7 @@ def test_the_online_step_raises_the_dual_once_for_each_row(loss, made):
     assert told["mean_loss"] < 0.9 * zero.mean() and told["mistakes"] <= 4000
     w = np.append(model.coef_[0], model.intercept_[0])
     assert primal(extended(x, True), y, w, loss, 0.01) < 0.9 * 0.01 * zero.sum()
-    groups = fit(dataset, loss=loss, C=0.01, epochs=1, groups=3, **QUIET)
+    groups = fit(dataset, algo="dcd", loss=loss, C=0.01, epochs=1, groups=3, **QUIET)
     assert groups.result_.certificate is None and groups.result_.reads == 1
     w = np.append(groups.coef_[0], groups.intercept_[0])
     assert primal(extended(x, True), y, w, loss, 0.01) < 0.01 * zero.sum()
