@@ -85,6 +85,8 @@ def _arrow(column: np.ndarray | pa.Array | pa.ChunkedArray) -> pa.Array | pa.Chu
 
     if isinstance(column, np.ndarray) and column.dtype.kind in "UO":
         return pa.array(column.tolist(), pa.string())
+    if isinstance(column, np.ndarray):
+        return shards.in_arrow(column)
     return column if isinstance(column, pa.ChunkedArray) else pa.array(column)
 
 

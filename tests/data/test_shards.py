@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from making import run_python
 
 from bigclf.data import shards
 from bigclf.data.dataset import Dataset
@@ -182,3 +183,30 @@ def test_of_rows_with_faults_the_first_is_told_and_sound_ones_get_their_norms():
             expected = [squares[a:b].sum() for a, b in itertools.pairwise(indptr.tolist())]
             np.testing.assert_allclose(norms, expected, rtol=1e-12)
     assert len(told) == 5 and min(told.values()) > 10, told
+
+
+@pytest.mark.parametrize("array", [
+    np.arange(5, dtype=np.uint32), np.array([0.0, -0.0, np.nan, np.inf], np.float32), np.arange(6.0)[::2], np.empty(0),
+    np.array([True, False]), np.array(["a", "é"]),
+])  # fmt: skip
+def test_columns_of_numbers_are_arrow_s_own(array):
+    mine, other = shards.in_arrow(array), pa.array(array)
+    assert mine.type == other.type and mine.null_count == 0
+    np.testing.assert_array_equal(mine.to_numpy(zero_copy_only=False), other.to_numpy(zero_copy_only=False))
+    assert shards.in_arrow(np.arange(3), pa.float64()).type == pa.float64()
+
+
+UNUSED = """
+import sys
+import bigclf
+text, shards, scores = sys.argv[1:]
+bigclf.convert(text, shards)
+model = bigclf.fit(shards, algo="perceptron", epochs=1, memory="64MB", progress=False)
+bigclf.predict(model, shards, scores)
+print("pandas" in sys.modules)
+"""
+
+
+def test_writing_shards_and_predictions_does_not_load_pandas(tmp_path):
+    (tmp_path / "t.svm").write_text("1 1:1 3:2\n-1 2:1\n" * 20)
+    assert run_python(UNUSED, tmp_path / "t.svm", tmp_path / "s", tmp_path / "p.parquet").strip() == "False"
