@@ -194,6 +194,7 @@ def test_columns_of_numbers_are_arrow_s_own(array):
     assert mine.type == other.type and mine.null_count == 0
     np.testing.assert_array_equal(mine.to_numpy(zero_copy_only=False), other.to_numpy(zero_copy_only=False))
     assert shards.in_arrow(np.arange(3), pa.float64()).type == pa.float64()
+    assert shards.in_arrow(np.ma.masked_array([1.0, 2.0], [True, False])).to_pylist() == [None, 2.0]
 
 
 UNUSED = """
