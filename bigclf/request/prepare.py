@@ -13,7 +13,7 @@ from bigclf.data.dataset import Dataset
 from bigclf.maths.losses import REGRESSION
 from bigclf.methods import METHODS, Method, Setting
 from bigclf.methods.method import Dual
-from bigclf.request.auto import Asked, choose, loss_for
+from bigclf.request.auto import Asked, choose, loss_for, stays_apart
 from bigclf.request.door import UNKNOWN, Found, Shape, Shards
 from bigclf.request.request import Request, of_one_method
 from bigclf.request.spreading import (
@@ -24,7 +24,6 @@ from bigclf.request.spreading import (
     may_gather,
     require_joining,
     speed_up,
-    stays_apart,
 )
 from bigclf.request.workers import is_cluster
 from bigclf.stream.raw_store import is_finished

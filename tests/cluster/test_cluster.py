@@ -218,8 +218,8 @@ def test_the_first_workers_begin_together(client, rows, monkeypatch):
         elif late[0] != address and len(late) == 1:
             late.append(address)
             for _ in range(20):
-                crew.idle()
-                [crew._act(action) for action in crew._book.actions(time.monotonic())]
+                for action in crew._book.actions(time.monotonic()):
+                    crew._act(action)
         said(crew, address, greeting)
 
     monkeypatch.setattr(engine.Crew, "_hear_greeted", hear)
