@@ -21,7 +21,6 @@ from bigclf.errors import ConvergenceWarning
 from bigclf.maths.coverage import Answer, Bound, Interval, bounds, common, covered, fewest, holes
 from bigclf.model.model import Model
 from bigclf.progress import Record
-from bigclf.training.plan import Plan
 from bigclf.training.run import Run
 from bigclf.training.visit import square_of
 from bigclf.units import plural
@@ -55,18 +54,24 @@ class Took(NamedTuple):
         )
 
 
-class Trained(NamedTuple):
-    """An answer with what is known of it.
+class Known(NamedTuple):
+    """What is known of an answer.
 
     answers : of each of its problems; weights : [problem] float64 [feature + 1]; apart : [problem].
     """
 
     C: float
-    model: Model
-    line: dict[str, object]
     answers: list[Answer]
     weights: list[np.ndarray]
     apart: list[float]
+
+
+class Trained(NamedTuple):
+    """An answer, and its line in the table."""
+
+    known: Known
+    model: Model
+    line: dict[str, object]
 
 
 class Range(NamedTuple):
@@ -85,28 +90,56 @@ def values_between(low: float, high: float, within: float) -> list[float]:
 
 
 class Cover(Task):
-    """Values of C over rows that have been opened."""
+    """Values of C over rows that have been opened; ``seeking`` is told before it trains.
+
+    asked : the share, and the bounds of C that are to be served with it; before : answers that are known already.
+    """
+
+    asked: tuple[float, float, float]
+    before: Sequence[Known] = ()
+
+    def seeking(self, within: float, low: float, high: float, before: Sequence[Known]) -> Cover:
+        """To end as soon as the answers, those known ``before`` among them, serve [low, high]."""
+        self.asked, self.before = (within, low, high), before
+        return self
 
     def train(self) -> tuple[list[Trained], Took]:
         """Train them all; what the run took, as ``Path`` tells it."""
         self.problems, plan = self._settled(self.problems)
         if plan.resident and len(plan.groups) == 1:
             self.problems = self.chained()
+        else:
+            self.options |= {"give_up": self._enough}
         with self.ended(plan) as (run, history, result):
-            found = [self._trained(run, plan, history, n) for n in range(len(self.points))]
+            found = []
+            for point in self._answered(run) or range(len(self.points)):
+                model = self._model(run, plan, history, point)
+                found.append(Trained(self._known(run, point), model, line_of(self, run, point, model)))
             took = Took(run.clock.seconds, run.reads, result.converged, result.memory, result.plan, history)
             return found, took
 
-    def _trained(self, run: Run, plan: Plan, history: list[Record], point: int) -> Trained:
+    def _answered(self, run: Run) -> list[int]:
+        """The points that have certified weights for all their problems."""
+        numbers = range(len(self.points))
+        return [point for point in numbers if all(run.status[n].weights is not None for n in self.numbers(point, 0))]
+
+    def _known(self, run: Run, point: int) -> Known:
         C, status = cast("float", self.points[point]["C"]), [run.status[n] for n in self.numbers(point, 0)]
         weights = [self._weights(run, n) for n in self.numbers(point, 0)]
         answers = [
             Answer(C, s.primal, 0.5 * square_of(w), s.pair.dual, s.pair.square)
             for s, w in zip(status, weights, strict=True)
         ]
-        apart = [s.pair.apart for s in status]
-        model = self._model(run, plan, history, point)
-        return Trained(C, model, line_of(self, run, point, model), answers, weights, apart)
+        return Known(C, answers, weights, [s.pair.apart for s in status])
+
+    def _enough(self, run: Run) -> list[int]:
+        """Every problem that is left, once the certificates of the epoch make the answers serve the whole range."""
+        left = run.todo()
+        certified = [run.status[n] for n in range(len(run.problems)) if run.status[n].weights is not None]
+        if not left or all(status.reads < run.reads for status in certified):
+            return []
+        known = [*self.before, *(self._known(run, point) for point in self._answered(run))]
+        return [] if holes_in(known, *self.asked) else left
 
 
 def line_of(task: Task, run: Run, point: int, model: Model) -> dict[str, object]:
@@ -124,21 +157,28 @@ def line_of(task: Task, run: Run, point: int, model: Model) -> dict[str, object]
     }
 
 
-def certain_of(trained: Sequence[Trained]) -> list[list[Bound]]:
+def certain_of(known: Sequence[Known]) -> list[list[Bound]]:
     """[problem] the bounds on its optimum that the answers give, which are at ascending C."""
     found = []
-    for k in range(len(trained[0].answers)):
-        weights = [one.weights[k].reshape(-1) for one in trained]
-        products = np.zeros((len(trained), len(trained)))
+    for k in range(len(known[0].answers)):
+        weights = [one.weights[k].reshape(-1) for one in known]
+        products = np.zeros((len(known), len(known)))
         for n, mine in enumerate(weights):
             products[n, n] = mine @ mine
             if n:
                 products[n - 1, n] = products[n, n - 1] = weights[n - 1] @ mine
-        found.append(bounds([one.answers[k] for one in trained], products, np.array([one.apart[k] for one in trained])))
+        found.append(bounds([one.answers[k] for one in known], products, np.array([one.apart[k] for one in known])))
     return found
 
 
-def served(one: Trained, certain: Sequence[Sequence[Bound]], within: float) -> Interval | None:
+def holes_in(known: Sequence[Known], within: float, low: float, high: float) -> list[Interval]:
+    """What of [low, high] none of the answers serves."""
+    ascending = sorted(known, key=lambda one: one.C)
+    certain = certain_of(ascending) if ascending else []
+    return holes([served(one, certain, within) for one in ascending], low, high)
+
+
+def served(one: Known, certain: Sequence[Sequence[Bound]], within: float) -> Interval | None:
     """Where all the problems of an answer are within that share of their optima."""
     return common([covered(answer, bound, within) for answer, bound in zip(one.answers, certain, strict=True)])
 
@@ -146,34 +186,35 @@ def served(one: Trained, certain: Sequence[Sequence[Bound]], within: float) -> I
 def ranges_of(trained: Sequence[Trained], within: float, low: float, high: float) -> list[Range]:
     """The fewest of the models that serve as much of [low, high] as all do, each with its share of it: two that meet
     part where their objectives are equal, or as near to there as both serve."""
-    certain = certain_of(trained)
-    parts = [served(one, certain, within) for one in trained]
+    certain = certain_of([one.known for one in trained])
+    parts = [served(one.known, certain, within) for one in trained]
     chosen = [(trained[n], part) for n in fewest(parts, low, high) if (part := parts[n]) is not None]
     if not chosen:  # none is near its own optimum
-        return [Range(one, one.C, one.C, _share_of(one, certain)) for one in trained]
+        return [Range(one, one.known.C, one.known.C, _share_of(one.known, certain)) for one in trained]
     ends = [(max(low, part[0]), min(high, part[1])) for _, part in chosen]
     for k in range(len(chosen) - 1):
         (one, mine), (other, its) = chosen[k], chosen[k + 1]
         if its[0] <= mine[1]:
-            at = min(max(_crossing(one, other), its[0]), mine[1])
+            at = min(max(_crossing(one.known, other.known), its[0]), mine[1])
             ends[k], ends[k + 1] = (ends[k][0], at), (at, ends[k + 1][1])
-    return [Range(one, *end, _least(one, certain, end, within)) for (one, _), end in zip(chosen, ends, strict=True)]
+    pairs = zip((one for one, _ in chosen), ends, strict=True)
+    return [Range(one, *end, _least(one.known, certain, end, within)) for one, end in pairs]
 
 
-def _share_of(one: Trained, certain: Sequence[Sequence[Bound]]) -> float:
+def _share_of(one: Known, certain: Sequence[Sequence[Bound]]) -> float:
     """How far, at most, an answer is above the optimum at its own C; inf: nothing is known of the optimum."""
     best = [max((bound.at(one.C) for bound in each), default=0.0) for each in certain]
     return max(a.primal / d - 1.0 if d > 0 else math.inf for a, d in zip(one.answers, best, strict=True))
 
 
-def _crossing(one: Trained, other: Trained) -> float:
+def _crossing(one: Known, other: Known) -> float:
     """The C at which the sums of the objectives of both are equal."""
     half = sum(a.half for a in other.answers) - sum(a.half for a in one.answers)
     slope = sum(a.slope for a in one.answers) - sum(a.slope for a in other.answers)
     return half / slope if slope > 0 else math.sqrt(one.C * other.C)
 
 
-def _least(one: Trained, certain: Sequence[Sequence[Bound]], end: Interval, within: float) -> float:
+def _least(one: Known, certain: Sequence[Sequence[Bound]], end: Interval, within: float) -> float:
     """The least share, up to a thousandth of ``within``, with which the model serves all of an interval."""
     low, high = 0.0, within
     while high - low > 1e-3 * within:
@@ -203,15 +244,15 @@ def cover(
     for number in range(1, ROUNDS + 1):
         log.info("round %d: %s of C from %g to %g", number, plural(len(values), "value"), values[0], values[-1])
         place = None if run_dir is None else files.join(files.absolute(run_dir), f"round-{number}")
-        more, mine = make(values, place).train()
+        known = [one.known for one in trained]
+        more, mine = make(values, place).seeking(within, low, high, known).train()
         took = mine if took is None else took.and_then(mine)
-        trained = sorted([*trained, *more], key=lambda one: one.C)
-        certain = certain_of(trained)
-        left = holes([served(one, certain, within) for one in trained], low, high)
+        trained = sorted([*trained, *more], key=lambda one: one.known.C)
+        left = holes_in([one.known for one in trained], within, low, high)
         if not left or not mine.converged:
             break
         middles = (math.sqrt(a * b) for a, b in left)
-        values = [value for value in middles if all(value != one.C for one in trained)]
+        values = [value for value in middles if all(value != one.known.C for one in trained)]
         if not values:
             break
     assert took is not None

@@ -33,7 +33,8 @@ INNER_ROUNDS = Param(
     None,
     0,
     10_000,
-    "most rounds over the rows that matter after a read (none: 60; of several groups 3, or 100 over gathered ones); "
+    "most rounds over the rows that matter after a read (none: 60; of several groups 3, or 100 over gathered ones); of "
+    "losses that keep no working set over each block (none: 4); "
     "fixed, selective: rounds over each block (none: 10); cached: visits to cached rows for each row read (none: 3)",
     integer=True,
 )

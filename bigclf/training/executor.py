@@ -359,16 +359,16 @@ class Bench:
     # The memory that decoding took, and working sets take over
 
     def decode(self, groups: Iterable[int]) -> None:
-        """Decode what the raw store lacks of these groups, where working sets grow: a process that comes to them after
-        the first epoch has no memory for it beside a grown set, and lays those that it has aside meanwhile. What the
-        disk has no room for is decoded in every read; then the sets lie in files, for their size is the plan's,
-        whatever a machine has.
+        """Decode what the raw store lacks of these groups, row group after row group, where a process that comes to
+        them after the first epoch could not well do so in the read: blocks have chunks of many row groups, or there is
+        no memory beside a grown working set, which is laid aside meanwhile. What the disk has no room for is decoded
+        in every read; then the sets lie in files, for their size is the plan's, whatever a machine has.
 
         Raises
         ------
         RunError : there is no room for these either.
         """
-        if not self.plan.grown or not (lacking := self._lacking(groups)):
+        if not (self.plan.grown or self.plan.redrawn) or not (lacking := self._lacking(groups)):
             return
         if self.stream.store is not None and not self._files_sets:
             aside = self._lay_aside()

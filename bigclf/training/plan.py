@@ -72,7 +72,7 @@ PACE = 10  # rounds after which a look is taken whether they stall
 ROUNDS, ROUNDS_OF_GROUPS = 60, 3  # most rounds over the rows that matter after a read
 LEAST_SET = MB // 4  # bytes of the working set of one of many problems, at least
 LEAST_CLAIM = 1 / 16  # of the problem with the least C to the working set of that with the largest
-BLOCK_ROUNDS = {"auto": 0, "fixed": 10, "selective": 10, "cached": 3}  # where the user says nothing
+BLOCK_ROUNDS = {"auto": 4, "fixed": 10, "selective": 10, "cached": 3}  # where the user says nothing
 CACHE_SHARE = 0.5  # of the memory that blocks and the cache of selective block minimisation share
 CLIMB_ROWS, CLIMB_SHARE = 200_000, 1 / 8  # free rows that conjugate gradients have room for: the larger of the two
 PARTS = 2  # of the rows that sums are made of, where there is one problem: each on a core
@@ -108,6 +108,8 @@ class Plan:
     sequential : blocks in the order of the files (a working set makes the order irrelevant) or drawn afresh.
     by_row_group : some chunks share a row group: in a drawn order they stay together, to be decoded once; in_order :
         and follow each other as they lie there, since it is decoded in parts (not in runs begun before it was).
+    redrawn : after the first epoch, which puts them all into the raw store, they stay together no more: neighbours in
+        every epoch's blocks, dual variables take three times the reads (not in runs begun before that was known).
     block_bytes : a block is as many chunks as fit this, and at least one.
     segments : parts of an epoch between which a run commits, checkpoints and stops.
     run : neighbours shuffled as a unit.
@@ -166,6 +168,7 @@ class Plan:
     gathered: bool = False
     moves: bool = False
     whole: bool = False
+    redrawn: bool = False
     version: int = VERSION
 
     def as_json(self) -> dict[str, Any]:
@@ -184,7 +187,7 @@ class Plan:
             del shared[name]
         if shared.pop("places"):
             shared["touched"] = True
-        for name in ("in_order", "grown", "gathered", "moves"):  # older runs do not say
+        for name in ("in_order", "grown", "gathered", "moves", "redrawn"):  # older runs do not say
             if not shared[name]:
                 del shared[name]
         return shared | {"opportunistic": False}  # which older runs could be, and say
@@ -346,6 +349,7 @@ def _made(
         if not decodes and reads > 1:
             sizes.streamed_decoding = 0
         sizes.grows = sizes.grows and (not before or "grown" in before)
+        sizes.repeats = sizes.repeats and reads > 1 and before.get("block_rounds", 1) > 0
         return sizes
 
     sizes = sizes_of_run()
@@ -376,10 +380,18 @@ def _made(
         parts["decoding"] += more
     parts["planned"] = sum(parts.values())
     parts["budget"] = memory
+    store_bytes = 0 if shape["resident"] or reads == 1 else sizes.data
+    redraws = store_bytes > 0 and not shape["sequential"] and sizes.method.by_duals and schedule == "auto"
+    if schedule != "auto":
+        block_rounds = settings.get("inner_rounds") or BLOCK_ROUNDS[schedule]
+    else:
+        given = settings.get("inner_rounds") or BLOCK_ROUNDS["auto"]
+        block_rounds = before.get("block_rounds", given) if sizes.repeats and not shape["resident"] else 0
     return Plan(
         seed=seed,
         by_row_group=(shares := _shares_row_groups(source.chunks)),
         in_order=shares,
+        redrawn=shares and redraws and before.get("redrawn", not before),
         groups=edges,
         segments=1 if shape["resident"] else parts_of_epoch,
         run=before.get("run") or run_length(source, problems[0].setting),
@@ -387,12 +399,12 @@ def _made(
         dtype=dtype,
         learners=LEARNERS if threads > 1 and (len(problems) > 1 or sizes.steps_by_sums) else 1,
         parts=sizes.parts,
-        store_bytes=0 if shape["resident"] or reads == 1 else sizes.data,
+        store_bytes=store_bytes,
         rows_sides=sizes.sides,
         rows_bytes=sizes.rows_bytes(_most_rows(shape)),
         memory=parts,
         schedule=schedule,
-        block_rounds=(settings.get("inner_rounds") or BLOCK_ROUNDS[schedule]) if schedule != "auto" else 0,
+        block_rounds=block_rounds,
         places=problems[0].setting.places,
         gathered=gathered,
         whole=whole,
@@ -536,6 +548,9 @@ class Sizes:
         climbs = self.setting.climbs
         enough = _rounds(self.setting.settings, len(edges)) >= PACE
         self.climbs = climbs and self.alone and enough and self.schedule == "auto"
+        wants_none = self.setting.settings.get("inner_rounds") == 0 or self.setting.settings.get("working_set")
+        smooth = self.method.by_duals and not self.boxed and self.schedule == "auto"
+        self.repeats = smooth and self.alone and not wants_none  # each block's rows are gone over several times
         self.copies = 1
         if not self.alone:  # the start of the epoch, a group's, what two levels of the tree join, and what comes of it
             self.copies = 5 + (len(edges) if segments > 1 else 0) + 2 * bool(self.setting.places)  # wider sums
@@ -699,7 +714,7 @@ class Sizes:
     @property
     def of_its_size(self) -> bool:
         """Whether the schedule has blocks as large as memory allows."""
-        return self.schedule in ("fixed", "selective")
+        return self.schedule in ("fixed", "selective") or self.repeats
 
     @property
     def buffers(self) -> int:
@@ -1002,11 +1017,11 @@ def units_of(plan: Plan, chunks: Chunks, bytes_of_chunk: np.ndarray, group: int,
 
 
 def _drawn(plan: Plan, chunks: Chunks, first: int, last: int, group: int, epoch: int) -> np.ndarray:
-    """A random order of the chunks; those that share a row group stay together, so that it is decoded once."""
+    """A random order of the chunks; those that share a row group stay together where it is to be decoded once."""
     state = random_state(plan.seed, 1, epoch, group)
     order = np.arange(first, last)
     shuffle(order, 0, order.size, state)
-    if not plan.by_row_group:
+    if not plan.by_row_group or (plan.redrawn and epoch > 1):
         return order
     keys = (chunks.file[first:last].astype(np.int64) << 32) + chunks.row_group[first:last]
     ranks: dict[int, int] = {}

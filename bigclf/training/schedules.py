@@ -12,6 +12,8 @@ cached : dual cached loops (Matsushima, Vishwanathan, Smola, KDD 2012) in a sche
 
 All of them look at every row once a read at least, keep the dual variables of all rows, and certify every read; so they
 have one optimum, and repeatable bits.
+
+Our own, of losses without stuck rows, for which there is no working set: ``settled``.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ import numpy as np
 
 from bigclf.maths.block import Block
 from bigclf.stream.working_set import KEEP
+
+SETTLED = 0.05  # share of a block's first gap
 
 if TYPE_CHECKING:
     from bigclf.training.roles.dual import DualLearner
@@ -75,6 +79,16 @@ def cached(learner: DualLearner, view: Block, members: np.ndarray, scratch: Scra
         learner.tally.add(visits.visit(np.arange(first, held.n_rows)))
         visits.earn(some.size * (learner.plan.block_rounds - 1))
     visits.earn((members.size - fresh.size) * learner.plan.block_rounds)  # these came too, and were here
+
+
+def settled(learner: DualLearner, view: Block, members: np.ndarray, scratch: Scratch) -> None:
+    """Rounds over the block's rows until they lack little of what they lacked when they came."""
+    scores = scratch.scores(view.n_rows)
+    first = learner.go_over(view, members, scores, scratch)
+    learner.tally.add(first)
+    for _ in range(1, learner.plan.block_rounds):
+        if learner.go_over(view, members, scores, scratch).gap <= SETTLED * first.gap:
+            return
 
 
 TAKES: dict[str, Callable[[DualLearner, Block, np.ndarray, Any], None]] = {

@@ -51,6 +51,18 @@ def test_at_every_c_the_model_is_within_the_share_of_the_optimum(tmp_path, loss,
         assert (_objectives(X, y, found.model_at(C), loss, C) <= 1.01 * best).all()
 
 
+def test_a_streamed_run_ends_as_soon_as_every_c_is_served(tmp_path):
+    X, y = _rows(tmp_path, n=2000)
+    data = shards_of(tmp_path / "shards", sp.csr_matrix(X), y, chunk_nnz=1000)
+    shape = dict(C=[0.01, 100], within=0.01, loss="logistic", memory="16MB", bias=None)
+    found = bigclf.path(data, tol=1e-7, **shape)
+    assert not found.plan["resident"] and found.converged and found.table[-1]["high"] == 100
+    assert all(row["within"] <= 0.01 for row in found.table) and max(row["gap"] for row in found.table) > 1e-7
+    for C in (0.01, 1.0, 30.0, 100.0):
+        best = _objectives(X, y, bigclf.fit(X, y, algo="dcd", loss="logistic", C=C, tol=1e-7, bias=None), "logistic", C)
+        assert (_objectives(X, y, found.model_at(C), "logistic", C) <= 1.01 * best).all()
+
+
 def test_a_hole_is_filled_in_a_further_round(monkeypatch, tmp_path):
     X, y = _rows(tmp_path)
     monkeypatch.setattr(guarantee, "RATIO", 30.0)  # too far apart

@@ -4,12 +4,15 @@ does with its blocks and its cache."""
 import time
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from making import block_of, fit, interrupted_after, random_rows, shards_of
 
 import bigclf
 from bigclf.cli import main
+from bigclf.data.dataset import Dataset
 from bigclf.methods import METHODS, SCHEDULES, resolve
 from bigclf.stream import blocks as stream
 from bigclf.stream.raw_store import chunk_sizes
@@ -348,3 +351,69 @@ def test_on_the_command_line(shards, tmp_path):
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     assert bigclf.load(path).method["schedule"] == "cached" and "schedule=cached" in done.output
+
+
+# Losses without stuck rows: no working set, and each block is gone over until it lacks little
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory):
+    """One row group of many chunks."""
+    x, y = random_rows(N, D, 0.25, noise=1.0)
+    x = x.tocsr()
+    x.sort_indices()
+    table = pa.table({
+        "label": y,
+        "indices": pa.ListArray.from_arrays(x.indptr.astype(np.int32), x.indices.astype(np.int32)),
+        "values": pa.ListArray.from_arrays(x.indptr.astype(np.int32), x.data.astype(np.float32)),
+    })  # fmt: skip
+    path = tmp_path_factory.mktemp("foreign") / "rows.parquet"
+    pq.write_table(table, path, row_group_size=N)
+    return path
+
+
+def of(path):
+    return bigclf.Dataset(path, target_nnz=3000)
+
+
+SMOOTH = {"loss": "logistic", "memory": "22.8MB", "progress": False, "C": 10.0}
+
+
+def test_blocks_of_smooth_losses_are_gone_over_until_they_lack_little(foreign):
+    model = fit(of(foreign), tol=1e-4, epochs=200, **SMOOTH)
+    once = fit(of(foreign), tol=1e-4, epochs=model.result_.reads, inner_rounds=0, **SMOOTH)
+    assert (once.result_.plan["block_rounds"], model.result_.plan["block_rounds"]) == (0, 4)
+    assert not model.result_.plan["resident"] and model.certificate["gap"] <= 1e-4
+    assert once.certificate["gap"] > 5 * model.certificate["gap"]
+    assert fit(of(foreign), tol=1e-4, epochs=2, inner_rounds=2, **SMOOTH).result_.plan["block_rounds"] == 2
+
+
+def test_after_the_first_read_chunks_of_a_row_group_part(foreign, tmp_path):
+    rows = of(foreign)
+    model = fit(rows, tol=0, epochs=4, **SMOOTH)
+    plan = model.result_.plan
+    assert plan["redrawn"] and plan["by_row_group"] and plan["block_bytes"] < 4 * chunk_sizes(rows).max()
+    shape = dict(tol=0, epochs=4, run_dir=tmp_path / "run", checkpoint_every=0, **SMOOTH)
+    with interrupted_after(2):
+        fit(rows, **shape)
+    decoded = []
+    whole, part = Dataset.decode, Dataset.parts
+    with pytest.MonkeyPatch.context() as patch:  # a process that has stored nothing decodes all of it once
+        patch.setattr(Dataset, "decode", lambda *given: decoded.append(given) or whole(*given))
+        patch.setattr(Dataset, "parts", lambda *given: decoded.append(given) or part(*given))
+        resumed = fit(rows, resume=True, **shape)
+    assert len(decoded) == 1
+    assert resumed.digest() == model.digest() and resumed.certificate == model.certificate
+
+
+def test_a_run_that_was_begun_before_keeps_its_order_and_goes_over_its_blocks_once(foreign):
+    rows = of(foreign)
+    problems = make_problems(np.arange(2), np.ones(2), resolve("dcd", "logistic", None, None, {}))
+    shape = dict(memory=22_800_000, dtype="float64", seed=0, groups=1, threads=2, in_memory=False, reads=9)
+    new = make_plan(rows, problems, **shape)
+    old = make_plan(rows, problems, before={"block_rounds": 0, "by_row_group": True}, **shape)
+    assert (new.redrawn, new.block_rounds) == (True, 4) and (old.redrawn, old.block_rounds) == (False, 0)
+    assert "redrawn" not in old.same_bits() and new.same_bits()["redrawn"]
+    assert make_plan(rows, problems, before=new.as_json(), **shape).same_bits() == new.same_bits()
+    hinge = make_problems(np.arange(2), np.ones(2), resolve("dcd", "hinge", None, None, {}))
+    assert make_plan(rows, hinge, **{**shape, "memory": 26_000_000}).block_rounds == 0

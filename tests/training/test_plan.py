@@ -106,7 +106,7 @@ def test_even_chunks_are_cut_evenly_and_one_large_one_stands_alone():
 
 
 def blocks_plan(**more):
-    held = dict(groups=[(0, 10)], sequential=True, by_row_group=False, in_order=False, schedule="auto")
+    held = dict(groups=[(0, 10)], sequential=True, by_row_group=False, in_order=False, redrawn=False, schedule="auto")
     return SimpleNamespace(**{**held, "block_bytes": 30, "seed": 5, "segments": 3, **more})
 
 
@@ -129,6 +129,10 @@ def test_an_order_is_drawn_anew_in_each_epoch_and_row_groups_stay_together():
     in_order = blocks_plan(sequential=False, by_row_group=True, in_order=True)
     order = np.concatenate(units_of(in_order, chunks, np.full(10, 1), 0, 0))
     assert (order[::2] + 1 == order[1::2]).all() and order[::2].tolist() == (orders[0][::2] // 2 * 2).tolist()
+    redrawn = blocks_plan(sequential=False, by_row_group=True, in_order=True, redrawn=True)
+    first, later = (np.concatenate(units_of(redrawn, chunks, np.full(10, 1), 0, epoch)) for epoch in (1, 2))
+    assert sorted(later.tolist()) == list(range(10))
+    assert (first[::2] + 1 == first[1::2]).all() and (later[::2] // 2 != later[1::2] // 2).any()  # stored by then
     fixed = blocks_plan(sequential=False, schedule="fixed")
     sets = [{frozenset(u.tolist()) for u in units_of(fixed, chunks, np.full(10, 10), 0, epoch)} for epoch in (1, 2)]
     turns = [[u[0] for u in units_of(fixed, chunks, np.full(10, 10), 0, epoch)] for epoch in (1, 2)]

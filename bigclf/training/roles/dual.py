@@ -29,7 +29,7 @@ from bigclf.training.roles.conductor import Conductor, Ending, When
 from bigclf.training.roles.learner import Assignment, Learner
 from bigclf.training.roles.row_state import Followed, RowState
 from bigclf.training.roles.scaled_trial import ScaledTrial
-from bigclf.training.schedules import TAKES
+from bigclf.training.schedules import TAKES, settled
 from bigclf.training.status import TRUTH_OF_SET
 from bigclf.training.visit import (
     Figures,
@@ -280,7 +280,7 @@ class DualLearner(Learner):
         me = weakref.proxy(self)  # a circle would keep the arrays until garbage is collected
         self.visits = None if self.set is None else SetVisits(me, self.set, plan.arena(given.number, grown=True)[0])
         self.inner = InnerRounds(me)
-        self.schedule = TAKES.get(plan.schedule)
+        self.schedule = TAKES.get(plan.schedule, settled) if plan.block_rounds else None
 
     @property
     def how(self) -> Dual:
