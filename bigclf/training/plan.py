@@ -37,7 +37,7 @@ log = logging.getLogger("bigclf")
 VERSION = 1
 MB = 1_000_000
 RUN_BYTES = 64_000  # neighbours that are shuffled as a unit lie within about so many bytes
-FREE_RUN = 8  # ... at most, where no row ever gets stuck
+MOST_RUN, DUAL_RUN = 512, 8  # ... at most, and where each row has a dual variable
 SMALL_BYTES = 32 * MB  # what a cache holds: there a full permutation costs nothing
 UNITS = 1000  # at least so many units of shuffle
 BLOCK_BYTES = 8 * MB
@@ -967,15 +967,17 @@ def raw_row_bytes(source: Rows) -> float:
 def run_length(source: Rows, setting: Setting) -> int:
     """Neighbours to shuffle as a unit: 1 (a full permutation) for long rows and for data a cache holds.
 
-    Rows of a run are always near each other in time: on features that most rows have they come to agree among
-    themselves before the other runs have their say. On one-hot rows of click logs passes to a gap of 0.001, logistic:
-    16 in runs of 1 or 8, 21 in runs of 128, more than 30 of 512. A run of 8 has one cache line of each per-row array.
+    Rows of a run are always near each other in time: on features that most rows have, such as the bias, their dual
+    variables come to agree among themselves before other runs have their say. Rounds over all rows in memory to a gap
+    of 0.001, 2,000,000 rows like text with a bias, hinge: 24 in runs of 1, 49 of 8, 262 of 98; without a bias 10 each,
+    and a run of 8, which has one cache line of each per-row array, saves a quarter of the time of a full permutation.
     """
     row, rows = raw_row_bytes(source), source.learnable[0]
     if row * rows <= SMALL_BYTES:
         return 1
-    loss = setting.method.loss_of(setting.loss) if isinstance(setting.method.how, Dual) else None
-    most = FREE_RUN if loss is not None and loss.dual is not None and loss.dual.free else 512
+    most = MOST_RUN
+    if isinstance(setting.method.how, Dual):
+        most = 1 if setting.settings["bias"] else DUAL_RUN
     return max(1, min(most, int(RUN_BYTES / row), rows // UNITS))
 
 
