@@ -1,8 +1,9 @@
 """``path``: one problem at ascending values of C, each starting from the previous solution.
 
 The values are problems of one run, chained: one is trained at a time, so a read serves one of them and what is kept in
-memory is of one. With ``within`` they are two bounds, and models are trained that cover every C between them
-(``bigclf.api.guarantee``).
+memory is of one. With the squared loss and L1 or elastic net a read serves many: one collects the columns that they may
+need, they are solved on these in memory one after another, and one read certifies them all. With ``within`` they are
+two bounds, and models are trained that cover every C between them (``bigclf.api.guarantee``).
 
 For L1 and elastic net the strong rule leaves columns out of the first collection (Tibshirani et al., JRSS B 2012); the
 read that certifies the answer checks them all.

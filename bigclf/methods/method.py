@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -342,6 +342,34 @@ class Way(NamedTuple):
     own: tuple[str, ...] = ()
 
 
+class PathPoint(NamedTuple):
+    """A problem of a path: its state and numbers; whether a step was taken of it, and whether it is over."""
+
+    state: Any
+    params: Any
+    begun: bool
+    ended: bool
+
+
+@dataclass(frozen=True)
+class Batches:
+    """How points of a path are solved on one collection, and certified by one read.
+
+    Attributes
+    ----------
+    losses : those it is for.
+    choose : (points by ascending C, entries) -> None: after reads for sums, which points go on from the next
+        collection, and with what columns; entries : as of ``Given``.
+    joined : shared -> whether the state goes on from a collection of several.
+    solved : shared -> whether its weights are from a collection, so that the next read tells how good they are.
+    """
+
+    losses: tuple[str, ...]
+    choose: Callable[[Sequence[PathPoint], int], None]
+    joined: Callable[[Any], bool]
+    solved: Callable[[Any], bool]
+
+
 @dataclass(frozen=True)
 class Steps:
     """A method that takes a step after each read, from what came together of all rows.
@@ -360,7 +388,7 @@ class Steps:
     rows, scaled : as of ``Dual``, or None.
     follow : (shared, weights, params, params before, state before or None, entries) -> None: begin with the weights of
         a problem that differs in C only; its last state, where it is of those weights; entries : as of ``Given``. None:
-        ``Form.place`` does.
+        ``Form.place`` does. batches : for which points of a path a read may be made together; None: each has its own.
     collection : what reads keep of rows, or None: sums alone.
     aims : whether ``absorb`` without a collection has the argument ``Given`` too, for its ``tol``.
     room : number of features -> how many float64 the kernel wants for itself, in place of ``scores``.
@@ -378,6 +406,7 @@ class Steps:
     rows: Any = None
     scaled: Callable[[Any], Callable[..., Any]] | None = None
     follow: Callable[[Any, np.ndarray, Any, Any, Any, int], None] | None = None
+    batches: Batches | None = None
     collection: Collection | None = None
     aims: bool = False
     room: Callable[[int], int] = lambda n_features: 0

@@ -27,6 +27,7 @@ from bigclf.training.records.run_directory import Checkpoint, RunDirectory
 from bigclf.training.roles import conductor_of
 from bigclf.training.roles.conductor import Ending, Limits, When
 from bigclf.training.status import Status
+from bigclf.training.turns import learned_now, parts_of, read_for
 from bigclf.training.visit import STILL, Figures, Lesson, Outcome, Part, Ref
 
 if TYPE_CHECKING:
@@ -171,15 +172,13 @@ class Run:
             self._commit(last=True)
 
     def todo(self) -> list[int]:
-        """The problems that are learned now: neither ended nor waiting for others to end."""
-        ended = [status.done or status.over for status in self.status]
-        starts = [problem.start for problem in self.problems]
-        return [n for n, start in enumerate(starts) if not ended[n] and all(ended[other] for other, _ in start)]
+        """The problems that are learned now."""
+        return learned_now(self)
 
     def visit_all(self, kind: str, todo: list[int] | None = None) -> list[Part] | None:
         """One round; what all groups come to together, of each problem of ``todo`` (those that are still learned), at
         an epoch's end."""
-        round = self._round(kind, self.todo() if todo is None else todo)
+        round = self._round(kind, read_for(self) if todo is None else todo)
         before = self.reads, self.counts.bytes_read
         if kind in STILL or self.segment == 0:
             self.reads += self._reads_now(round)
@@ -238,13 +237,16 @@ class Run:
         """Take the certificates of the read that has ended, go on to the combined state, and write the record."""
         whole = self.last_round is not None and self.last_round.kind == "update"  # it went over every row
         steps, ending = [1.0] * len(self.problems), Ending(whole, self.reads, self.idle, self._late)
-        self.figures, self.step_facts = {}, {}
-        for number, part in zip(self.todo(), parts or [], strict=False):
-            self.figures[number], conductor = Figures.of(part.figures), self.conductors[number]
+        self.step_facts = {}
+        reading, came = read_for(self), parts_of(self, parts or [])
+        self.figures = {number: Figures.of(came[number].figures) for number in reading if number in came}
+        for number, part in came.items():
+            conductor = self.conductors[number]
             self.states[number], steps[number] = conductor.end(self.states[number], part, ending)
             self._unproved = conductor.unproved
             for name, figure in conductor.facts.items():
                 self.step_facts[name] = self.step_facts.get(name, 0) + figure
+        self.conductors[0].choose_batch(self.states, self.conductors)
         self.version += 1
         if len(self.refs) > 1:
             self.mixes += 1

@@ -140,6 +140,21 @@ def test_nor_so_in_bundles_and_with_several_problems(client, joined_there):
     same(fit(x, y, **options), fit(x, y, workers=client, **options))
 
 
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("between", [False, True], ids=["star", "tree"])
+def test_nor_where_points_of_a_path_share_a_read(groups, between, client, request):
+    """The states of points that share what one of them collects change at the driver alone."""
+    if between:
+        request.getfixturevalue("joined_there")
+    x, y = random_rows(600, D, real=True)
+    options = dict(C=np.geomspace(1e-3, 1.0, 8), groups=groups, loss="squared", tol=1e-9, progress=False)
+    here, there = bigclf.path(x, y, **options), bigclf.path(x, y, workers=client, **options)
+    assert sum(row["epochs"] for row in here.table) > len(here.history)  # they do
+    np.testing.assert_array_equal(here.coefs_.view(np.uint64), there.coefs_.view(np.uint64))
+    told = ("objective", "dual", "violation", "epochs")
+    assert [[row[name] for name in told] for row in here.table] == [[row[name] for name in told] for row in there.table]
+
+
 def test_nor_with_float32_and_a_start(client, rows):
     start = fit(*rows, algo="perceptron", epochs=1)
     options = dict(algo="pa2", groups=4, epochs=2, dtype="float32", init=start)

@@ -7,13 +7,16 @@ order.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from bigclf.compiled.jit import dot, entry, kernel, prefetch
 from bigclf.maths.block import Block
 from bigclf.methods.steps.columns import AHEAD, Columns
+
+if TYPE_CHECKING:
+    from bigclf.methods.steps.batch import Batch
 
 PIECE_ENTRY, COLUMN_ENTRY = 8, 8  # bytes of an entry: its column or row, and its value
 PIECE_ROW, COLUMN_ROW = 8 * 4 + 4, 8 * 5 + 16 + 32  # ... of a row, with what its solution and a face's keep
@@ -102,6 +105,7 @@ class Gathering:
         self._columns = Columns(starts, np.empty(starts[-1], np.uint32), np.empty(0, np.float32), np.zeros(n),
                                 held[0], held[1], np.empty(0), held[2], held[3])  # fmt: skip
         self._explicit, self._regression = False, regression
+        self.batch: Batch | None = None  # of points of a path that are solved on these columns
 
     def append(self, piece: Piece) -> None:
         """The next rows."""

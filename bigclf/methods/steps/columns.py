@@ -280,6 +280,17 @@ def dual_of(
     return rows - (conjugate(losses[loose(losses, penalty)], penalty) if penalty.l2 > 0 else 0.0)
 
 
+def scaled_dual(rows: float, losses: float, top: float, square: float, penalty: Penalty) -> float:
+    """The dual objective that scikit-learn's ``ElasticNet`` has of the squared loss, which takes l2 for further rows:
+    the point, which is w there, is scaled by s = min(1, l1 / max_j |u_j - l2 w_j|), so that this is
+    s (R + L) - s^2 (L + l2/2 ||w||^2).
+
+    rows : R, the rows' terms of the dual objective at s = 1; losses : L; top : that maximum; square : ||w||^2.
+    """
+    s = min(1.0, penalty.l1 / top) if top > 0 else 1.0
+    return s * (rows + losses) - s * s * (losses + 0.5 * penalty.l2 * square)
+
+
 def held_elsewhere(
     columns: Columns, pairs: np.ndarray, losses: np.ndarray, penalty: Penalty, w: np.ndarray, scale: float
 ) -> float:

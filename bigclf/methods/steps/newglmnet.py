@@ -14,22 +14,25 @@ s = min(1, l1 / max_j |u_j|); with a free bias the t_i of one side are first sca
 factors must be known before the read in which the rows' terms are summed up: they are those of the columns that were
 solved. Where another column turns out to violate more, the point is scaled down further, by f, and since the sum is
 concave in the scale and 0 at 0, f times it is a bound.
+
+Points of a path with the squared loss share reads: see ``choose_together``. Their bound is the lesser of this one and
+scikit-learn's (``scaled_dual``), since a column that nobody collected may violate much and cost little.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bigclf.compiled.jit import axpy, dot_ahead, kernel
+from bigclf.compiled.jit import axpy, dot_ahead, inner, kernel
 from bigclf.maths.block import Block, Counts
-from bigclf.maths.losses import Loss, dual_terms, having, is_dual, is_smooth, is_tubeless
+from bigclf.maths.losses import SQUARED, Loss, dual_terms, having, is_dual, is_smooth, is_tubeless
 from bigclf.maths.mixing import totals
 from bigclf.methods.common import COST
-from bigclf.methods.method import Given, Param, Step, steps
+from bigclf.methods.method import Batches, Given, Param, PathPoint, Step, steps
 from bigclf.methods.steps.active_columns import (
     COLUMN,
     COLUMN_ENTRY,
@@ -39,7 +42,8 @@ from bigclf.methods.steps.active_columns import (
     Piece,
     piece_of,
 )
-from bigclf.methods.steps.columns import Penalty, conjugate, penalty_of
+from bigclf.methods.steps.batch import Batch
+from bigclf.methods.steps.columns import Found, Penalty, conjugate, loose, penalty_of, scaled_dual
 from bigclf.methods.steps.proximal_newton import newton_round, solve
 
 if TYPE_CHECKING:
@@ -49,8 +53,11 @@ if TYPE_CHECKING:
 
 
 GRADIENT, COLLECTION = 0.0, 1.0
+TOGETHER, PROOF = 2.0, 3.0  # a collection for several points of a path, and the gradient at what they came to
 WITHIN = 0.9  # of the tolerance: the gap over the columns at hand, where they may be all that matter
 NEARLY = 0.8  # columns whose slope is this share of l1 are active beside those that violate
+WORTH = 0.4  # ... and, of a point that has not begun, those of this share where there is room
+OF_ROOM = 0.9  # ... in this part of it: the rest is for copies of the columns of one point
 BALANCED = 1e-9  # a free bias: |sum_i t_i y_i| that is taken for rounding, in units of sum_i t_i
 
 
@@ -139,7 +146,7 @@ def collect(loss: Loss) -> Callable[[Block, np.ndarray, Shared, Params], Piece |
     """Function that gives what a block has in the active columns; None in a read for the gradient."""
 
     def taken(block: Block, order: np.ndarray, shared: Shared, params: Params) -> Piece | None:
-        if shared.scalars[KIND] == GRADIENT:
+        if sums_up(shared):
             return None
         return piece_of(block, order, shared.weights, shared.places, params.C, params.bias, loss.regression)
 
@@ -149,6 +156,11 @@ def collect(loss: Loss) -> Callable[[Block, np.ndarray, Shared, Params], Piece |
 def gather(loss: Loss) -> Callable[[Shared, int], Gathering]:
     """Function that makes the place where the columns come together."""
     return lambda shared, n_rows: Gathering(shared.counts[shared.places >= 0], n_rows, loss.regression)
+
+
+def sums_up(shared: Shared) -> bool:
+    """Whether the read is for the gradient."""
+    return bool(shared.scalars[KIND] in (GRADIENT, PROOF))
 
 
 def penalty(params: Params) -> Penalty:
@@ -164,7 +176,7 @@ def absorb(round_of: Callable[..., tuple[int, int, bool]]) -> Callable[[Loss], C
 def _absorb(round_of: Callable[..., tuple[int, int, bool]], loss: Loss) -> Callable[[Shared, Params, Given], Step]:
 
     def following(shared: Shared, params: Params, given: Given) -> Step:
-        if shared.scalars[KIND] == GRADIENT:
+        if sums_up(shared):
             return looked(loss, shared, params, given)
         return solved(round_of, loss, shared, params, given)
 
@@ -177,6 +189,8 @@ def looked(loss: Loss, shared: Shared, params: Params, given: Given) -> Step:
     primal = penalty_of(weights, penalty(params)) + float(shared.figures[0])
     dual, most = bound(loss, shared, weights, params), worst(shared, weights, params)
     scalars = shared.scalars
+    if unproved(shared):
+        dual = min(dual, scaled_bound(shared, weights, params))
     gap = (primal - dual) / primal if primal > 0 else 0.0
     stuck = scalars[STUCK] > 0 and gap >= 0.5 * scalars[GAP] and waiting(shared, params) <= most
     step = Step(primal, dual, shared.weights.copy(), "stalled" if stuck else "", violation=most)
@@ -201,6 +215,16 @@ def bound(loss: Loss, shared: Shared, weights: np.ndarray, params: Params) -> fl
         return float(max(0.0, rows - conjugate(u, penalty(params))))
     top = float(np.max(np.abs(u), initial=0.0))
     return float(max(0.0, rows * min(1.0, params.l1 / (top * within)) if top > 0 else rows))
+
+
+def scaled_bound(shared: Shared, weights: np.ndarray, params: Params) -> float:
+    """With l2 > 0, the dual objective by ``scaled_dual``: below that of ``bound`` as long as a column violates, so that
+    an answer within the tolerance is so by scikit-learn's gap, too."""
+    held = loose(weights, penalty(params))
+    square = float(inner(weights[held], weights[held]))
+    top = float(np.max(np.abs(shared.total - params.l2 * weights)[held], initial=0.0))
+    rows, losses = float(shared.figures[1]), float(shared.figures[0])
+    return scaled_dual(rows, losses, top, square, penalty(params)) if params.l2 > 0 else np.inf
 
 
 def worst(shared: Shared, weights: np.ndarray, params: Params) -> float:
@@ -243,21 +267,47 @@ def solved(
     round_of: Callable[..., tuple[int, int, bool]], loss: Loss, shared: Shared, params: Params, given: Given
 ) -> Step:
     """The columns are at hand: solve the problem on them."""
+    if joined(shared):
+        return solved_together(round_of, loss, shared, params, given)
     chosen, scalars = np.flatnonzero(shared.places >= 0), shared.scalars
     columns = given.found.columns()
     w = np.append(shared.weights[chosen], shared.weights[-1]).astype(np.float64)
     partial = bool(scalars[PARTIAL])
     found = solve(round_of, loss, columns, penalty(params), w, WITHIN * given.tol, int(scalars[ROUNDS]), partial,
                   given.idle, given.late, given.both)  # fmt: skip
+    return taken(shared, found, chosen, w, columns.rows.size)
+
+
+def solved_together(
+    round_of: Callable[..., tuple[int, int, bool]], loss: Loss, shared: Shared, params: Params, given: Given
+) -> Step:
+    """The columns of several points are at hand: solve this one's problem. One that has not begun begins with the
+    solution of the one before it."""
+    chosen, scalars, gathering = np.flatnonzero(shared.places >= 0), shared.scalars, given.found
+    collector = gathering.batch is None
+    if collector:
+        gathering.batch = Batch(gathering.columns(), params.C, given.entries)
+    batch = gathering.batch
+    begun = scalars[ROUNDS] > 0 or batch.weights is None
+    w = np.append(shared.weights[chosen], shared.weights[-1]).astype(np.float64) if begun else batch.weights.copy()
+    found = batch.solve(round_of, loss, penalty(params), w, params.C, WITHIN * given.tol, int(scalars[ROUNDS]), given)
+    return taken(shared, found, chosen, w, batch.columns.rows.size, collector)
+
+
+def taken(
+    shared: Shared, found: Found, chosen: np.ndarray, w: np.ndarray, entries: int, collector: bool = True
+) -> Step:
+    """Take the solution on the columns ``chosen``; the next read certifies it. Columns are told of by who collected."""
+    scalars = shared.scalars
     shared.weights[chosen], shared.weights[-1] = w[:-1], w[-1]
     scalars[[SCALE, PLUS, MINUS, STUCK]] = found.scale, *found.sides, float(found.stuck)
     scalars[ROUNDS] += 1
     scalars[CUT] = NEARLY
+    scalars[KIND] = PROOF if joined(shared) else GRADIENT
     clear(shared)
-    scalars[KIND] = GRADIENT
-    entries = float(columns.rows.size)
-    return Step(facts={"columns": float(chosen.size), "entries": entries, "newton_steps": float(found.steps),
-                       "cycles": float(found.cycles), "face_steps": float(found.climbed)})  # fmt: skip
+    told = {"columns": float(chosen.size), "entries": float(entries)} if collector else {}
+    return Step(facts=told | {"newton_steps": float(found.steps), "cycles": float(found.cycles),
+                              "face_steps": float(found.climbed)})  # fmt: skip
 
 
 def clear(shared: Shared) -> None:
@@ -279,12 +329,75 @@ def follow(
     read collects columns, as many as ``entries`` have room for."""
     place(shared, weights, params)
     shared.scalars[CUT] = max(0.0, 2.0 - params.C / before.C)
-    if last is None or last.scalars[KIND] == GRADIENT:
+    if last is None or sums_up(last):
         return
     shared.total[:] = last.total * (params.C / before.C)
     shared.counts[:] = last.counts
     choose(shared, weights.astype(np.float64), params, entries)
     shared.scalars[KIND] = COLLECTION
+
+
+# Several points of a path
+
+
+def joined(shared: Shared) -> bool:
+    """Whether the collection is one for several points."""
+    return bool(shared.scalars[KIND] == TOGETHER)
+
+
+def unproved(shared: Shared) -> bool:
+    """Whether the next read is for the gradient at the solution of one of them."""
+    return bool(shared.scalars[KIND] == PROOF)
+
+
+def choose_together(points: Sequence[PathPoint], entries: int) -> None:
+    """Let as many points, by ascending C, go on from one collection as it has room for the columns of.
+
+    Of a point that has a gradient these are the columns that ``choose`` would take. Of one that has not begun they are
+    guessed by the last point before it that has: |u_j| at the new C is C / C_before times what it was at the same
+    weights. What is left of the room goes to those that the strong rule keeps beside them, or, where C is far from
+    C_before, whose slope is ``WORTH`` of l1. Every point is certified by its own gradient over all columns, so a wrong
+    guess costs reads and nothing else.
+    """
+    ahead = [point for point in points if not point.ended]
+    if any(point.begun and sums_up(point.state) for point in ahead):
+        return  # the next read is for them
+    batch: list[PathPoint] = []
+    known, wanted, useful, strongest = None, np.empty(0, np.bool_), np.empty(0, np.bool_), np.empty(0)
+    for point in points:
+        if point.begun and not sums_up(point.state):
+            known = point
+        if point.ended:
+            continue
+        if known is None:
+            return
+        state, l1, counts = known.state, point.params.l1, known.state.counts[:-1]
+        ratio = point.params.C / known.params.C
+        slopes = np.abs(state.total[:-1])
+        slopes *= ratio / l1
+        needed = ((state.weights[:-1] != 0) | (slopes >= NEARLY)) & (counts > 0)
+        kept = (slopes >= min(NEARLY, max(WORTH, 2.0 - ratio))) & (counts > 0)
+        if batch:
+            needed, kept = needed | wanted, kept | useful
+            np.maximum(slopes, strongest, out=slopes)
+        if int(np.sum(counts, where=needed)) > entries:
+            break
+        wanted, useful, strongest = needed, kept, slopes
+        batch.append(point)
+        if not point.begun:
+            state = point.state
+            state.weights[:], state.counts[:] = known.state.weights, known.state.counts
+    if not batch:
+        return  # the first goes on with the columns that it has chosen
+    counts = batch[0].state.counts[:-1]
+    others = np.flatnonzero(useful & ~wanted)
+    others = others[np.argsort(-strongest[others], kind="stable")]
+    wanted[others[np.cumsum(counts[others]) <= OF_ROOM * entries - int(np.sum(counts, where=wanted))]] = True
+    chosen = np.flatnonzero(wanted)
+    for point in batch:
+        point.state.places[:] = -1
+        point.state.places[chosen] = np.arange(chosen.size)
+        point.state.scalars[[KIND, PARTIAL]] = TOGETHER, 0.0
 
 
 # Methods
@@ -309,6 +422,7 @@ BY_COLUMNS: dict[str, Any] = dict(
     column_bytes=COLUMN,
     piece_bytes=PIECE_ENTRY,
     follow=follow,
+    batches=Batches((SQUARED.name,), choose_together, joined, unproved),
     place=place,
     mixings={"sum": totals(*SUMS)},
     mixing="sums over all rows, and columns of all: the answer does not depend on the groups",

@@ -33,6 +33,7 @@ from bigclf.methods.steps.columns import (
     balanced,
     best_step,
     clear,
+    conjugate,
     dual_of,
     dual_sum,
     gradient,
@@ -41,6 +42,7 @@ from bigclf.methods.steps.columns import (
     loose,
     penalty_of,
     scale_of,
+    scaled_dual,
     screen,
     sides_of,
     unit_at,
@@ -136,32 +138,40 @@ class Work(NamedTuple):
     active: np.ndarray
 
 
-def work_of(columns: Columns, w: np.ndarray) -> Work:
-    """Room for a solution that begins at ``w``."""
+def work_of(columns: Columns, w: np.ndarray, pairs: np.ndarray | None = None) -> Work:
+    """Room for a solution that begins at ``w``; ``pairs`` : those of another one, whose are no longer needed."""
     n, m = w.size, columns.margins.size
-    pairs, slopes, diagonal, losses = np.empty((m, 2)), np.empty(n), np.empty(n), np.empty(n)
+    pairs = np.empty((m, 2)) if pairs is None else pairs
+    slopes, diagonal, losses = np.empty(n), np.empty(n), np.empty(n)
     return Work(pairs, w.copy(), slopes, diagonal, losses, np.empty(n, np.int64))
 
 
 def solve(
     round_of: Callable[..., tuple[int, int, bool]], loss: Loss, columns: Columns, penalty: Penalty, w: np.ndarray,
     goal: float, salt: int, partial: bool = False, idle: Callable[[], None] = lambda: None,
-    late: Callable[[], bool] = lambda: False, both: Both = in_turn,
+    late: Callable[[], bool] = lambda: False, both: Both = in_turn, work: Work | None = None,
+    far: float = math.inf, scaled: bool = False, known: bool = False,
 ) -> Found:  # fmt: skip
     """Go on from ``w`` (float64 [column + 1], the bias last; in place, as ``columns.margins``) until the duality gap
     over these columns is at most ``goal`` times the objective.
 
     round_of : what lowers the objective, ``newton_round`` or one of its form; salt : of the random orders; partial :
     other columns have weights too, which stay as they are: then the gap is to fall to ``ROUGH`` of what it was; idle :
-    called after each cycle; late : asked then: it ends where it stands; both : of work that has two
-    parts, which makes them in turn or beside each other.
+    called after each cycle; late : asked then: it ends where it stands; both : of work that has two parts, which makes
+    them in turn or beside each other; work : room for the solution (None: it is made), whose ``losses`` become those of
+    the answer; far : how far inside a coordinate is to be that is left out of the first step;
+    scaled : with l2 > 0, the gap is also to be that small by ``scaled_dual``; known : whether ``work`` has the gradient
+    at ``w`` already.
     """
-    work, random = work_of(columns, w), random_state(6, salt)
+    work, random = work_of(columns, w) if work is None else work, random_state(6, salt)
+    work.sought[:] = w
     before, cycles, climbed, least = math.inf, 0, 0, 0.0
     step = 0
     while True:
-        far = far_inside(before, columns)
-        found, total, active = _looked(loss, columns, penalty, w, work, far, partial, both)
+        far = far_inside(before, columns) if step else far
+        found, total, active = looked_at(
+            loss, columns, penalty, w, work, far, partial, both, scaled, known and step == 0
+        )
         least = ROUGH * found.gap if step == 0 else least
         found = found._replace(steps=step, cycles=cycles, climbed=climbed)
         if found.gap <= (least if partial else goal * found.primal) or found.violation == 0:
@@ -176,18 +186,25 @@ def solve(
         before, step = found.violation, step + 1
 
 
-def _looked(
-    loss: Loss, columns: Columns, penalty: Penalty, w: np.ndarray, work: Work, far: float, partial: bool, both: Both
-) -> tuple[Found, float, np.ndarray]:
-    """How good ``w`` is, the sum of violations, and the coordinates that may move."""
+def looked_at(
+    loss: Loss, columns: Columns, penalty: Penalty, w: np.ndarray, work: Work, far: float, partial: bool, both: Both,
+    scaled: bool = False, known: bool = False,
+) -> tuple[Found, float, np.ndarray]:  # fmt: skip
+    """How good ``w`` is, the sum of violations, and the coordinates that may move; ``known`` : the gradient is."""
     loss_sum, plus, minus = look(loss)(columns, work.pairs)
-    gradient(columns, penalty, work.pairs, w, work.slopes, work.diagonal, work.losses, both)
+    if not known:
+        gradient(columns, penalty, work.pairs, w, work.slopes, work.diagonal, work.losses, both)
     count, total, most = screen(penalty, w, work.slopes, far, work.active)
     primal = loss_sum + penalty_of(w, penalty)
     sides = sides_of(penalty, plus, minus)
     points, sums = balanced(loss, columns, penalty, work.pairs, w, work.losses, sides, both)
     scale = scale_of(sums, penalty)
     gap = primal - dual_of(dual_sum(loss), columns, sums, penalty, scale, sides)
+    if scaled and penalty.l2 > 0:
+        held = loose(w, penalty)
+        rows, square = primal - gap + conjugate(sums[held], penalty), float(inner(w[held], w[held]))
+        top = float(np.max(np.abs(sums[held] + penalty.l2 * w[held]), initial=0.0))
+        gap = max(gap, primal - scaled_dual(rows, loss_sum, top, square, penalty))
     if partial:  # what the other weights have of the margins is taken from the rows' terms
         gap += held_elsewhere(columns, points, sums, penalty, w, scale)
     return Found(primal, gap, most, scale, sides, 0, 0, 0, False), total, work.active[:count]

@@ -125,6 +125,17 @@ class Conductor(abc.ABC):
         """Whether a read for the certificate alone is likely to be the last one."""
         return False
 
+    def goes_ahead(self, state: Weights) -> bool:
+        """Whether it is learned already, though the problems that it waits for are not done."""
+        return False
+
+    def rides(self, state: Weights) -> bool:
+        """Whether what the next read collects is for other problems of its path, too: one of them has it made."""
+        return False
+
+    def choose_batch(self, states: list[Weights], others: Sequence[Conductor]) -> None:  # noqa: B027 few have any
+        """Of a path, after an epoch: which of all the problems go on from one collection, in ``states``."""
+
     def passes(self, state: Weights) -> bool:
         """Whether the next visits go over the data, and not only over rows that are kept."""
         return True

@@ -13,7 +13,7 @@ import numpy as np
 from bigclf.errors import DataError
 from bigclf.maths.block import Block, Counts
 from bigclf.maths.mixing import Weights
-from bigclf.methods.method import AGAIN, AT_POINT, KEPT, LEARN, SUM, Collection, Given, Step, Steps, Way
+from bigclf.methods.method import AGAIN, AT_POINT, KEPT, LEARN, SUM, Collection, Given, PathPoint, Step, Steps, Way
 from bigclf.training.core_team import beside
 from bigclf.training.problems import Problem, taking_part
 from bigclf.training.roles.conductor import Conductor, Ending
@@ -329,7 +329,7 @@ class StepsConductor(Conductor):
     def takes_up(self, states: list[Weights], others: Sequence[Conductor]) -> bool:
         """A problem of a path begins with the answer of the one before it; nothing of the rows has a part in it."""
         start = self.problem.start
-        if start and not self.status.epochs:
+        if start and not self.status.epochs and not self.rides(states[self.number]):
             self._follow(states, others[start[0][0]])
         return False
 
@@ -346,6 +346,27 @@ class StepsConductor(Conductor):
             )
         elif place is not None:
             place(state, weights, setting.params())
+
+    def goes_ahead(self, state: Weights) -> bool:
+        """A point of a path that goes on from a collection of several, and until it is certified."""
+        batches = self.how.batches
+        return batches is not None and bool(self.problem.start) and (batches.joined(state) or batches.solved(state))
+
+    def rides(self, state: Weights) -> bool:
+        """Of a path, a point that goes on from a collection of several."""
+        return self.how.batches is not None and self.how.batches.joined(state)
+
+    def choose_batch(self, states: list[Weights], others: Sequence[Conductor]) -> None:
+        """As the method does, where every problem but the first begins with the answer of the one before it."""
+        batches, loss = self.how.batches, self.problem.setting.loss
+        chained = [conductor.problem.start == ((n - 1, 1.0),) for n, conductor in enumerate(others) if n > 0]
+        if batches is None or loss not in batches.losses or not chained or not all(chained):
+            return
+        points = [
+            PathPoint(state, one.problem.setting.params(), one.status.epochs > 0, one.status.done or one.status.over)
+            for state, one in zip(states, others, strict=True)
+        ]
+        batches.choose(points, self.plan.collected)
 
     def passes(self, state: Weights) -> bool:
         """Products with the Hessian may be of rows that are kept."""

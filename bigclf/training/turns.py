@@ -1,0 +1,35 @@
+"""Whose turn it is: which problems of a run are learned now, and which of them a read is made for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from bigclf.training.visit import Part
+
+if TYPE_CHECKING:
+    from bigclf.training.run import Run
+
+
+def learned_now(run: Run) -> list[int]:
+    """The problems that are neither ended nor waiting for others to end."""
+    ended = [status.done or status.over for status in run.status]
+    left = [n for n, over in enumerate(ended) if not over]
+    waits = {n: not all(ended[other] for other, _ in run.problems[n].start) for n in left}
+    return [n for n in left if not waits[n] or run.conductors[n].goes_ahead(run.states[n])]
+
+
+def read_for(run: Run) -> list[int]:
+    """Those that the next read is made for: of points of a path that share what it collects the first."""
+    todo = run.todo()
+    riding = [n for n in todo if run.conductors[n].rides(run.states[n])]
+    return [n for n in todo if n not in riding[1:]]
+
+
+def parts_of(run: Run, parts: Sequence[Part]) -> dict[int, Part]:
+    """What came of each problem that is learned; ``parts`` : of those that the read was made for. Who shares what was
+    collected has it with a state of its own."""
+    came = dict(zip(read_for(run), parts, strict=False))
+    for number in [n for n in came if run.conductors[n].rides(run.states[n])]:
+        came |= {n: came[number]._replace(state=run.states[n]) for n in run.todo() if n not in came}
+    return came
