@@ -38,7 +38,7 @@ from bigclf.model.model import Model, load
 from bigclf.progress import Plan as Shown
 from bigclf.progress import Record, Screen, TerminalProgress, Watcher
 from bigclf.request.auto import loss_for
-from bigclf.request.door import Found, Shape, open_rows
+from bigclf.request.door import Found, Shape, open_rows, shape_of
 from bigclf.request.options import documented
 from bigclf.request.prepare import asked_for, default_epochs, prepare, require_some_method, with_method
 from bigclf.request.request import Request, RunOptions, asked, of_one_method
@@ -185,8 +185,7 @@ def _solved(
         problems, plan = turns[0]
     stall = None
     if setting.method.name == "dcd" and len(problems) == 1:
-        rows = shape or Shape(source.n_rows, source.n_features, source.nnz)
-        own = asked_for(request.having(loss=setting.loss), rows)
+        own = asked_for(request.having(loss=setting.loss), shape or shape_of(source)._replace(classes=0))
         stall = watched(own, changes=shape is not None and options["run_dir"] is None)
     options["give_up"] = stall
     log.info("plan: %s", plan)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -35,6 +35,9 @@ from bigclf.model.model import is_stored
 from bigclf.model.raw_input import of_columns
 from bigclf.request.columns_by_name import by_name
 from bigclf.request.request import Request
+
+if TYPE_CHECKING:
+    from bigclf.data.rows import Rows
 
 FIRST = 10_000  # rows whose labels are looked at
 LOOKED_AT = 100_000  # entries whose size is
@@ -184,11 +187,15 @@ class Blocks(NamedTuple):
 
 
 def _counts(rows: Dataset | Arrays) -> Shape:
-    classes = 0 if rows.classes is None else len(rows.classes)
     some = next(iter(rows.blocks()), None) if isinstance(rows, Dataset) else None
-    square = 0.0 if some is None else float(np.mean(some.norms))
-    rarest = 0.0 if rows.class_counts is None else float(rows.class_counts.min() / max(1, rows.class_counts.sum()))
-    return Shape(rows.n_rows, rows.n_features, rows.nnz, classes, square, rows.binary, rarest)
+    return shape_of(rows)._replace(square=0.0 if some is None else float(np.mean(some.norms)))
+
+
+def shape_of(rows: Rows) -> Shape:
+    """All that rows which are open know of themselves; none is read for it, so their ||x||^2 is not told."""
+    classes, counts = 0 if rows.classes is None else len(rows.classes), rows.class_counts
+    rarest = 0.0 if counts is None else float(counts.min() / max(1, counts.sum()))
+    return Shape(rows.n_rows, rows.n_features, rows.nnz, classes, 0.0, rows.binary, rarest)
 
 
 @contextlib.contextmanager

@@ -127,6 +127,24 @@ def test_a_glance_tells_rows_of_ones_and_the_rarer_class(kind, tmp_path):
         assert found.counts().ones and found.counts().rarest == 0.1 and shards.binary
 
 
+@pytest.mark.parametrize("kind", ["matrix", "table", "files", "dataset", "blocks"])
+@pytest.mark.parametrize("ones", [True, False])
+def test_of_a_method_by_name_the_watch_knows_rows_of_ones_and_the_rarer_class_too(kind, ones, monkeypatch, tmp_path):
+    x, y = np.zeros((200, 6), np.float32), np.where(np.arange(200) < 20, 1, -1)
+    x[np.arange(200), np.arange(200) % 6] = 1.0 if ones else 2.0
+    asked = []
+    monkeypatch.setattr(fitting, "watched", lambda own, changes: asked.append((own, changes)))
+    shards = shards_of(tmp_path / "shards", sp.csr_matrix(x), y)
+    data = {
+        "matrix": (sp.csr_matrix(x), y), "table": (x, y), "files": (str(tmp_path / "shards"),), "dataset": (shards,),
+        "blocks": (iter([(sp.csr_matrix(x[:150]), y[:150]), (sp.csr_matrix(x[150:]), y[150:])]),),
+    }[kind]  # fmt: skip
+    bigclf.fit(*data, algo="dcd", progress=False)
+    ((own, changes),) = asked
+    assert not changes and own.ones is ones and own.share == 0.1 and own.problems == 1
+    assert (own.n_rows, own.n_features, own.nnz) == (200, 6, 200)
+
+
 def test_the_table_solver_has_the_loss_that_was_meant():
     x, y = noisy()
     for options, loss in (
