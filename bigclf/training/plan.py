@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, TypedDict, Unpack
@@ -68,6 +69,9 @@ ACTIVE_SLACK = 0.1  # rows that score above minus this are gone over again betwe
 ROUNDS_A_READ = 1.0  # rows of the working set visited while streaming, for each row streamed
 SEQUENTIAL_SHARE = 0.1  # a smaller set cannot hold the rows that move: then the order matters (470 reads against 20)
 CYCLES_A_READ = 8.0  # most visits to a row of the working set while the data stream by
+# A set of less than SEQUENTIAL_SHARE of the entries gets what there is: the least blocks, the room of the per-row
+# arrays, which go to disk, and more visits. M under 140 MB (hinge, no bias): 7 reads to 0.001 and not 10.
+SCANT_BLOCK_SHARE, SCANT_BUFFERS, SCANT_VISITS = 1 / 20, BUFFERS, 2.0
 PACE = 10  # rounds after which a look is taken whether they stall
 ROUNDS, ROUNDS_OF_GROUPS = 60, 3  # most rounds over the rows that matter after a read
 LEAST_SET = MB // 4  # bytes of the working set of one of many problems, at least
@@ -128,6 +132,8 @@ class Plan:
     parts : of each block, that have sums of their own, joined in their order; every : of so many rows one, by a hash,
         is in the sums that can do without the others (1: all are).
     store_bytes : size of the raw store (0: none is made).
+    scant : the working set is so small that it gets all the room there is, and each of its rows twice the visits (not
+        in runs begun before that was).
     gathered : the working sets of all groups are solved in one place (``roles.gathered``; not in runs begun before that
         was); moves : and there is memory for steps along the last rounds' moves.
     rows_sides : of the file that has the per-row arrays (dual variables) where memory has no room for them (0: it has,
@@ -167,6 +173,7 @@ class Plan:
     in_order: bool = False
     gathered: bool = False
     moves: bool = False
+    scant: bool = False
     whole: bool = False
     redrawn: bool = False
     version: int = VERSION
@@ -187,7 +194,7 @@ class Plan:
             del shared[name]
         if shared.pop("places"):
             shared["touched"] = True
-        for name in ("in_order", "grown", "gathered", "moves", "redrawn"):  # older runs do not say
+        for name in ("in_order", "grown", "gathered", "moves", "redrawn", "scant"):  # older runs do not say
             if not shared[name]:
                 del shared[name]
         return shared | {"opportunistic": False}  # which older runs could be, and say
@@ -367,6 +374,17 @@ def _made(
         shape = RESIDENT | {"collected": source.nnz if sizes.collects else 0}
     else:
         shape, parts = _streamed(sizes, memory, reads > 1, stays)
+        if before.get("scant", not before) and not shape["sequential"]:
+            most = _scant(sizes, shape["set_rows"], shape["set_nnz"], shape["grown"])
+            if most is not None:
+                usual, sides = (shape, parts), sizes.sides
+                sizes.put_rows_on_disk(0)
+                shape, parts = _streamed(sizes, memory, reads > 1, scant=most)
+                if shape["set_rows"] > usual[0]["set_rows"] and shape["set_nnz"] > usual[0]["set_nnz"]:
+                    shape["scant"] = True
+                else:
+                    shape, parts = usual
+                    sizes.put_rows_on_disk(sides)
     shape["threads"] = min(threads, shape["threads"]) if threads > 1 else 0
     if schedule != "auto" and (shape["resident"] or reads == 1):
         reason = f"every row fits in memory={format_bytes(memory)}" if shape["resident"] else "there is one read only"
@@ -744,17 +762,19 @@ class Streaming(NamedTuple):
     room: int
 
 
-def _streaming(sizes: Sizes, left: int, least_set: int, useful: int) -> Streaming:
+def _streaming(sizes: Sizes, left: int, least_set: int, useful: int, scant: bool = False) -> Streaming:
     """What becomes of the ``left`` bytes that the budget has beyond the least: ``room`` never falls as they grow.
 
-    least_set : bytes of a working set in the least, 0 where there is none; useful : see ``_useful``.
+    least_set : bytes of a working set in the least, 0 where there is none; useful : see ``_useful``; scant : as in
+    ``Plan``.
     """
+    share, most_buffers = (SCANT_BLOCK_SHARE, SCANT_BUFFERS) if scant else (BLOCK_SHARE, MOST_BUFFERS)
     least, second = sizes.blocks(sizes.chunk), sizes.streamed_decoding
     among_others = not sizes.of_its_size and (least_set > 0 or sizes.steps_by_sums)
     if among_others:
         largest = max(1, BLOCK_BYTES // sizes.chunk) * sizes.chunk
-        aside = max(int(BLOCK_SHARE * left), left - useful)
-        aside = min(aside, second + sizes.blocks(largest, MOST_BUFFERS) - least)
+        aside = max(int(share * left), left - useful)
+        aside = min(aside, second + sizes.blocks(largest, most_buffers) - least)
     elif least_set:  # selective block minimisation
         aside = max(0, min(left, int((1 - CACHE_SHARE) * (left + least + least_set)) - least))
     else:  # nothing else has a use for it
@@ -770,7 +790,7 @@ def _streaming(sizes: Sizes, left: int, least_set: int, useful: int) -> Streamin
         size *= 2
     if not among_others:
         spare = min(spare, int(BLOCK_SHARE * left))
-    while buffers < MOST_BUFFERS and sizes.blocks(size, buffers + 1) <= least + spare:
+    while buffers < most_buffers and sizes.blocks(size, buffers + 1) <= least + spare:
         buffers += 1
     return Streaming(readers, size, buffers, left - aside)
 
@@ -790,14 +810,41 @@ def _useful(sizes: Sizes, least_set: int, share: float) -> int:
     return sizes.kept(every) if every > 1 else 0
 
 
+class Scant(NamedTuple):
+    """Most rows and entries of a working set that gets all the room there is, before it grows and after."""
+
+    most: tuple[int, int]
+    grown: tuple[int, int]
+
+
+def _scant(sizes: Sizes, rows: int, nnz: int, grown: tuple[int, ...]) -> Scant | None:
+    """The most that a working set may get which is usually of so many rows and entries, before and after it has
+    ``grown``; None: it gets no more than usual."""
+    one = sizes.k == 1 and sizes.alone and sizes.fields == 1 and sizes.boxed and sizes.schedule == "auto"
+    if not (one and nnz) or sizes.setting.settings.get("working_set") is not None:
+        return None
+    most = int(SEQUENTIAL_SHARE * sizes.source.nnz)
+    many_rows, many_nnz = _arena(sizes, 10**15, math.inf, _beside(sizes))
+    # what a usual one has that is not small any more, which with more memory is not to shrink
+    limit = int(most / many_nnz * many_rows) - 1, most
+    more = [later - now for later, now in zip(grown or (rows, nnz), (rows, nnz), strict=True)]
+    return Scant(limit, (limit[0] + more[0], limit[1] + more[1]))
+
+
 def _streamed(
-    sizes: Sizes, memory: int, again: bool, stays: int | None = None, share: float | None = None
+    sizes: Sizes,
+    memory: int,
+    again: bool,
+    stays: int | None = None,
+    share: float | None = None,
+    scant: Scant | None = None,
 ) -> tuple[dict[str, Any], dict[str, int]]:
     """The shape of a run whose data do not fit, and what its parts take; refuses a budget that is too small.
 
     again : rows may be looked at more than once. stays : bytes that would do where every row stays in memory, which is
     less where each of many problems has weights at the start of a read and v beside its own (None: it is no way).
-    share : most of the rows in a working set (None: as they are best for one process).
+    share : most of the rows in a working set (None: as they are best for one process). scant : it gets all the room
+    there is, up to this.
     """
     source, setting, k = sizes.source, sizes.setting, sizes.k
     wanted, schedule = setting.settings.get("working_set"), sizes.schedule
@@ -807,11 +854,11 @@ def _streamed(
     least_set = int(max(2 * MB, k * LEAST_SET, sizes.sets * 4 * source.max_row_nnz * sizes.entry)) if has_set else 0
     if share is None:
         share = (SET_SHARE if wanted is None else wanted) / max(sizes.shares, default=1.0)
-    parts, least, most = _least(sizes, memory, again, least_set, share)
+    parts, least, most = _least(sizes, memory, again, least_set, share, scant is not None)
     if least > memory:
         enough = least if stays is None or schedule != "auto" else min(least, stays)
         raise _too_small(memory, enough, parts | {"blocks": sizes.blocks(sizes.chunk), "working set": least_set})
-    way = _streaming(sizes, memory - least, least_set, _useful(sizes, least_set, share))
+    way = _streaming(sizes, memory - least, least_set, _useful(sizes, least_set, share), scant is not None)
     if most is not None:
         way = way._replace(size=min(way.size, most.size), room=min(way.room, most.room))
     room = way.room
@@ -825,14 +872,18 @@ def _streamed(
         collected = min(source.nnz, sizes.room_for(room + beside))
         parts |= sizes.collection(collected)
     if has_set:
-        room_of_sets, beside = least_set + room, 0
-        if sizes.climbs and setting.settings["bias"]:
-            room_of_sets, beside = room_of_sets - sizes.climbing(True), int(CLIMB_OF_SET * BYTES_A_ROW)
+        room_of_sets, beside = least_set + room, _beside(sizes)
+        if beside:
+            room_of_sets -= sizes.climbing(True)
         set_rows, set_nnz = _arena(sizes, room_of_sets // sizes.sets, share, beside)
+        if scant is not None:
+            set_rows, set_nnz = map(min, (set_rows, set_nnz), scant.most)
         parts["working set"] = sizes.working_sets(set_rows, set_nnz)
         if sizes.grows and schedule == "auto":
             given_back = max(0, parts["decoding"] - DECODE_BYTES)
             grown = _arena(sizes, (room_of_sets + given_back) // sizes.sets, share, beside)
+            if scant is not None:
+                grown = tuple(map(min, grown, scant.grown))
             more = sizes.working_sets(*grown) - parts["working set"]
             if more > 0:
                 parts["working set"] += more
@@ -844,7 +895,13 @@ def _streamed(
         resident=False,
         sequential=schedule == "cached"
         or sizes.steps_by_sums
-        or (schedule == "auto" and has_set and sizes.boxed and least_share * in_sets >= SEQUENTIAL_SHARE * source.nnz),
+        or (
+            schedule == "auto"
+            and has_set
+            and sizes.boxed
+            and scant is None
+            and least_share * in_sets >= SEQUENTIAL_SHARE * source.nnz
+        ),
         block_bytes=way.size,
         buffers=way.buffers,
         set_rows=set_rows,
@@ -859,7 +916,7 @@ def _streamed(
 
 
 def _least(
-    sizes: Sizes, memory: int, again: bool, least_set: int, share: float
+    sizes: Sizes, memory: int, again: bool, least_set: int, share: float, scant: bool = False
 ) -> tuple[dict[str, int], int, Streaming | None]:
     """What a run takes at least, in parts and in all; where the per-row arrays are on disk, also what comes of the
     smallest budget that has them in memory: as that is not to make a working set smaller, there is to be no more."""
@@ -870,13 +927,13 @@ def _least(
         return parts, sum(parts.values()) + SLACK_BYTES + sizes.blocks(sizes.chunk) + least_set
 
     parts, least = needed()
-    if not sizes.fields or max(least, int(parts["row state"] / ROW_SHARE)) <= memory:
+    if not scant and (not sizes.fields or max(least, int(parts["row state"] / ROW_SHARE)) <= memory):
         return parts, least, None
     beyond = max(0, int(parts["row state"] / ROW_SHARE) - least)
     most = _streaming(sizes, beyond, least_set, _useful(sizes, least_set, share))
     sizes.put_rows_on_disk(2 if sizes.looks_back(again, has_set, sizes.schedule) else 1)
     if (filed := needed())[1] < least:
-        return *filed, most
+        return *filed, None if scant else most
     sizes.put_rows_on_disk(0)
     return parts, least, None
 
@@ -888,6 +945,11 @@ def _shares(problems: list[Problem]) -> tuple[float, ...]:
         return ()
     claims = [max(value / max(values), LEAST_CLAIM) for value in values]
     return tuple(claim * len(claims) / sum(claims) for claim in claims)
+
+
+def _beside(sizes: Sizes) -> int:
+    """Bytes that are kept free for each row of a working set: with a bias, conjugate gradients are needed."""
+    return int(CLIMB_OF_SET * BYTES_A_ROW) if sizes.climbs and sizes.setting.settings["bias"] else 0
 
 
 def _arena(sizes: Sizes, room: int, share: float, beside: int) -> tuple[int, int]:

@@ -23,14 +23,14 @@ from bigclf.maths.mixing import Weights, accumulate, agree, half_distance, inter
 from bigclf.methods.method import Dual
 from bigclf.stream.row_files import RowStore
 from bigclf.stream.working_set import Members, WorkingSet
-from bigclf.training.plan import ACTIVE_SLACK, CYCLES_A_READ, PACE, ROUNDS_A_READ
+from bigclf.training.plan import ACTIVE_SLACK, CYCLES_A_READ, PACE, ROUNDS_A_READ, SCANT_VISITS
 from bigclf.training.problems import Problem, taking_part
 from bigclf.training.roles.conductor import Conductor, Ending, When
 from bigclf.training.roles.learner import Assignment, Learner
 from bigclf.training.roles.row_state import Followed, RowState
 from bigclf.training.roles.scaled_trial import ScaledTrial
 from bigclf.training.schedules import TAKES, settled
-from bigclf.training.status import TRUTH_OF_SET
+from bigclf.training.status import TRUTH_OF_SCANT_SET, TRUTH_OF_SET
 from bigclf.training.visit import (
     Figures,
     Lengths,
@@ -417,8 +417,9 @@ class DualLearner(Learner):
         self.set.passed = self.tally.rows / self.group_rows if self._first else 1.0
         self.admit(view, members, scores)
         if self.visits is not None:
+            times = SCANT_VISITS if self.plan.scant else 1.0
             most = CYCLES_A_READ * self.set.n_rows / self.group_rows
-            self.visits.earn(min(ROUNDS_A_READ, most) * view.n_rows)
+            self.visits.earn(times * min(ROUNDS_A_READ, most) * view.n_rows)
 
     def look(self, view: Block) -> None:
         """The certificate, and losses of scaled weights."""
@@ -522,7 +523,10 @@ class DualConductor(Conductor):
         return self.problem.setting.settings.get("mixing") == "line_search"
 
     def begin(self, states: list[Weights], others: Sequence[Conductor]) -> None:
-        """The sum of the dual variables is kept beside the point where groups agree on one."""
+        """How much its estimates are to be believed; the sum of the dual variables is kept beside the point where
+        groups agree on one."""
+        if self.plan.scant:
+            self.status.truth = TRUTH_OF_SCANT_SET
         if self.searches:
             self.status.dual_weights = np.zeros(states[self.number].weights.shape)
 
