@@ -6,16 +6,25 @@ what is asked                         method
 one epoch                             ``arow``, with a loss or l2 by name ``adagrad``: each row is looked at once
 l1, elastic_net                       ``newglmnet``; with the hinge and tubes ``adagrad`` (l1)
 up to 4,000 features                  the one of ``newton_dense``, ``newton`` and ``dcd`` predicted to be cheapest
-more, in memory, in one group         likewise of ``newton`` and ``dcd``; else
+more, in one group                    likewise of ``newton`` and ``dcd``; else
 hinge, epsilon_insensitive            ``dcd``: where rows stream by, few of them keep moving, and it holds on to those
 a free bias                           ``newton``
 several groups                        ``newton``: the answer does not depend on the groups
-rows stream by                        ``newton``: every row keeps moving, and sums need no order
 ====================================  ============================================================================
 
 A method that lacks a parameter given by name is passed over. The predictions (``predicted``) are in seconds of one core
 of 2024 and need only be right beside each other. What makes dual variables slow is long rows: they hinder each other by
-C x_i.x_j. Rows of length 1 (text) take some passes at C = 1, one-hot rows and numbers a hundred times as many.
+C x_i.x_j. Rows of length 1 (text) take some passes at C = 1, one-hot rows and numbers a hundred times as many. Where rows
+do not fit in memory reads count, too. Reads to 0.001 with a bias, of ``newton`` and of ``dcd``, whose blocks are mixed:
+
+=====================================  ==============  ===================
+rows that stream by                    logistic        squared hinge
+=====================================  ==============  ===================
+2 M like text, C = 1                   17 and 4        116 and 7
+200,000 like text, C = 10              85 and 8        230 and 56
+the same, C = 100                      174 and 46      neither in 250
+2 M click logs, C = 1                  no memory, 7    no memory, over 35
+=====================================  ==============  ===================
 
 Of the hinge rows of ones are easier: ``ONE_NS`` + ``RARE_NS`` C ||x||^2 (twice the share of the rarer class)
 nanoseconds an entry was within a factor of two of what thirteen problems of a9a, w8a and generated rows took, since
@@ -47,6 +56,8 @@ EASY = 2.0  # C ||x||^2 up to which dual variables do not hinder each other
 # Of dual coordinate descent nanoseconds an entry: easy rows; the most of a box, of squares and of the logistic loss.
 EASY_NS, BOXED_NS, SQUARED_NS, LOGISTIC_NS = 40.0, 1500.0, 1000.0, 300.0
 ONE_NS, RARE_NS = 35.0, 19.0  # of the hinge an entry, where all values are 1; more for each unit of C ||x||^2
+# Its reads of rows that stream by, for easy ones, and the power of how hard they are: of squares, of the logistic loss.
+SQUARED_READS, LOGISTIC_READS = (7.0, 1.2), (4.0, 0.6)
 APART_NS = 300.0  # the most of an entry where there are no more rows than features: they can be told apart
 TRIED = 2.25  # times the cost of another method at which dual variables are still worth some passes
 # Reads of the solver for tables to three digits, where losses have corners: rows full of numbers, and others.
@@ -189,7 +200,7 @@ def _by_cost(asked: Asked, loss: str) -> Iterable[tuple[str, str]]:
     costs = {name: cost for name, cost in predicted(asked, loss).items() if _can(name, asked, loss)}
     if not asked.has_hessian:
         costs.pop("newton_dense", None)
-        if asked.streams or asked.groups > 1 or len(costs) < 2:
+        if asked.groups > 1 or len(costs) < 2:
             return
     tried = TRIED if is_easier(asked, loss) and not asked.streams else 1.0
     order = sorted(costs, key=lambda name: costs[name] / (tried if name == "dcd" else 1.0))
@@ -224,7 +235,9 @@ def predicted(asked: Asked, loss: str) -> dict[str, float]:
         visits = min(visits, APART_NS)
     if is_easier(asked, loss):
         visits = min(visits, ONE_NS + RARE_NS * 2 * asked.share * EASY * hard)
-    dual = (1e-9 * visits * nnz + (6 if boxed else 12) * disk) * decades * max(1, asked.groups) ** 0.5
+    fewest, power = SQUARED_READS if loss.startswith("squared") else LOGISTIC_READS
+    of_dual = 6 if boxed else fewest * hard**power
+    dual = (1e-9 * visits * nnz + of_dual * disk) * decades * max(1, asked.groups) ** 0.5
     found = {"newton_dense": dense, "newton": products(asked) * max(1.0, asked.C) ** 0.25 * read, "dcd": dual}
     return {name: asked.problems * cost for name, cost in found.items()}
 

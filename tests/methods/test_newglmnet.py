@@ -175,6 +175,7 @@ ASKED = dict(loss=None, penalty=None, bias="feature", C=1.0, given=(), epochs=No
              nnz=100_000, memory=10**9, groups=1)  # fmt: skip
 
 TABLE = {"n_features": 100, "nnz": 10**6}
+STREAMED = dict(n_rows=2 * 10**6, n_features=10**6, nnz=152 * 10**6, square=1.0, memory=512 * 10**6)  # unit rows
 APART = {"loss": "squared_hinge", "C": 1e4, "n_rows": 20_000, "n_features": 20_000, "nnz": 10**6, "square": 1.0}
 HINGE = {"loss": "hinge", "n_features": 300, "nnz": 10**6, "square": 20.0}
 
@@ -190,7 +191,8 @@ HINGE = {"loss": "hinge", "n_features": 300, "nnz": 10**6, "square": 20.0}
         ({"loss": "logistic", "nnz": 5 * 10**6}, "newton", "predicted to be the cheapest"),
         ({"loss": "logistic", "nnz": 5 * 10**6, "square": 1.0}, "dcd", "predicted to be the cheapest"),
         ({"loss": "logistic", "nnz": 5 * 10**6, "square": 1.0, "C": 1e4}, "newton", "predicted to be the cheapest"),
-        ({"loss": "logistic", "memory": 10**6}, "newton", "do not fit"),
+        ({"loss": "logistic", "memory": 10**6}, "dcd", "predicted to be the cheapest"),
+        ({"loss": "logistic", "memory": 10**6, "n_features": 0}, "newton", "do not fit"),
         ({"loss": "squared_hinge", "groups": 4}, "newton", "4 groups"),
         ({"loss": "hinge", "groups": 4}, "dcd", "settle at their bounds"),
         ({"bias": "free"}, "newton", "couples all dual variables"),
@@ -224,6 +226,10 @@ HINGE = {"loss": "hinge", "n_features": 300, "nnz": 10**6, "square": 20.0}
         ({"n_features": 3500}, "dcd", "predicted to be the cheapest for 50,000 rows with 3,500 features"),
         ({"n_features": 780, "n_rows": 6000, "nnz": 2_400_000}, "newton_dense", "predicted to be the cheapest"),
         ({"n_features": 780, "n_rows": 900, "nnz": 360_000, "square": 1.0}, "dcd", "predicted to be the cheapest"),
+        *((STREAMED | {"loss": loss}, "dcd", "predicted to be the cheapest") for loss in (None, "squared_hinge")),
+        (STREAMED | {"loss": "hinge"}, "dcd", "the few other rows stay in memory"),
+        (STREAMED | {"groups": 4}, "newton", "does not depend on the 4 groups"),
+        (STREAMED | {"loss": "squared_hinge", "C": 1000.0}, "newton", "predicted to be the cheapest"),
         ({"penalty": "l1"}, "newglmnet", "exact zeros"),
         ({"penalty": "elastic_net", "given": ("l1_ratio",), "bias": "free"}, "newglmnet", "exact zeros"),
         ({"penalty": "l1", "loss": "hinge"}, "adagrad", "no certified method"),
