@@ -14,8 +14,8 @@ several groups                        ``newton``: the answer does not depend on 
 
 A method that lacks a parameter given by name is passed over. The predictions (``predicted``) are in seconds of one core
 of 2024 and need only be right beside each other. What makes dual variables slow is long rows: they hinder each other by
-C x_i.x_j. Rows of length 1 (text) take some passes at C = 1, one-hot rows and numbers a hundred times as many. Where rows
-do not fit in memory reads count, too. Reads to 0.001 with a bias, of ``newton`` and of ``dcd``, whose blocks are mixed:
+C x_i.x_j. Rows of length 1 (text) take some passes at C = 1, one-hot rows and numbers a hundred times as many. Where
+rows do not fit in memory reads count, too. Reads to 0.001, bias, of ``newton`` and of ``dcd``, whose blocks are mixed:
 
 =====================================  ==============  ===================
 rows that stream by                    logistic        squared hinge

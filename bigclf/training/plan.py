@@ -59,6 +59,7 @@ BUFFERS_OF_SIZED = 2  # ... where the schedule has them as large as memory allow
 # Larger blocks, more of them and a second thread that decodes share this part of what the budget has beyond the least.
 # It is put aside even while it does not come to one more of them: so a working set never shrinks as the budget grows.
 BLOCK_SHARE = 1 / 6
+SPARED = 1 / 50  # of what blocks may have beyond the least
 VIEW_BYTES = 8 * 5  # a row of a block: order, scores, and the problem's view of labels and weights
 KEPT_VIEW_BYTES = 8 * 3  # a row that is kept: the problem's view of its label and weight, and its place
 SET_ORDER_BYTES = 8 * 3  # a row of the working set: orders and keys
@@ -782,6 +783,8 @@ def _streaming(sizes: Sizes, left: int, least_set: int, useful: int, scant: bool
     part = aside if among_others else int(BLOCK_SHARE * aside)  # for the second thread
     readers = DECODERS if 0 < second <= part else 1
     spare = aside - (second if readers == DECODERS else 0 if among_others else part)
+    if sizes.repeats:  # nothing else has memory to spare where one is a little larger than planned
+        spare -= int(SPARED * spare)
     if sizes.of_its_size:
         return Streaming(readers, sizes.largest_block(least + spare), sizes.buffers, left - aside)
     size, buffers = sizes.chunk, sizes.buffers
