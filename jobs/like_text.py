@@ -2,7 +2,7 @@
 
     python jobs/like_text.py OUT [--size S|M|tiny]
 
-S is 200,000 rows (15,273,652 non-zeros), M 2,000,000 (152,108,323), each with a tenth of that to test on.
+S is 200,000 rows (15,291,623 non-zeros), M 2,000,000 (about ten times as many), each with a tenth of that to test on.
 """
 
 from __future__ import annotations
