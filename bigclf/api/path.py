@@ -25,6 +25,7 @@ from bigclf import texts
 from bigclf.api.guarantee import SHARP, Cover, cover, line_of, values_between
 from bigclf.api.results_record import PATH, check_path
 from bigclf.api.sweep import Task
+from bigclf.data.frames import pandas_frame
 from bigclf.methods import METHODS, Method
 from bigclf.model.model import Model
 from bigclf.progress import Record
@@ -112,9 +113,7 @@ class Path:
 
     def to_pandas(self) -> object:
         """The table as a pandas DataFrame, a row for each value."""
-        import pandas
-
-        return pandas.DataFrame(self.table)
+        return pandas_frame(self.table)
 
     def as_json(self) -> dict[str, object]:
         """Everything but the models, in types that JSON knows."""

@@ -29,6 +29,7 @@ from bigclf import files, texts
 from bigclf.api.fit import _asked, conducted
 from bigclf.api.outcome import Result, answer_rows, model_of, result_of, warn_of_limits
 from bigclf.api.results_record import RESULTS, check_results
+from bigclf.data.frames import pandas_frame
 from bigclf.maths.block import Block
 from bigclf.maths.losses import REGRESSION
 from bigclf.methods import METHODS, Setting, native
@@ -145,9 +146,7 @@ class Sweep:
 
     def to_pandas(self) -> Any:
         """The table as a pandas DataFrame, a row for each point of the grid."""
-        import pandas
-
-        return pandas.DataFrame(self.flat())
+        return pandas_frame(self.flat())
 
     def as_json(self) -> dict[str, object]:
         """Everything but the models, in types that JSON knows."""

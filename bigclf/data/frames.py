@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bigclf.errors import DataError
+from bigclf.errors import DataError, RunError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,6 +34,20 @@ def like(table: object, columns: Mapping[str, np.ndarray]) -> object:
     if hasattr(known, "column_names"):
         return type(known).from_pydict(dict(columns))
     raise TypeError("it is no frame")
+
+
+def pandas_frame(rows: Sequence[Mapping[str, object]]) -> Any:
+    """A pandas DataFrame of the rows.
+
+    Raises
+    ------
+    RunError : pandas is not installed; bigclf itself does not need it.
+    """
+    try:
+        import pandas
+    except ModuleNotFoundError:
+        raise RunError("a table of pandas needs the package: pip install pandas; .table has the same rows") from None
+    return pandas.DataFrame(rows)
 
 
 def _plain(column: object) -> object:

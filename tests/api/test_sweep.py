@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import signal
+import sys
 
 import numpy as np
 import pytest
@@ -350,7 +351,7 @@ def test_limits_end_each_value_and_are_said(rows):
 # What comes out, and what is refused
 
 
-def test_the_result_shows_itself(rows):
+def test_the_result_shows_itself(rows, monkeypatch):
     found = sweep(*rows, algo="dcd")
     text = repr(found)
     assert text.count("\n* ") == 1 and all(f"{c:g}" in text for c in GRID["C"]) and "error" in text
@@ -358,6 +359,9 @@ def test_the_result_shows_itself(rows):
     assert list(frame["C"]) == GRID["C"] and (frame["gap"] <= 1e-3).all()
     json.dumps(found.as_json()["table"])
     assert found.best_model.n_features == D and found.models == []
+    monkeypatch.setitem(sys.modules, "pandas", None)  # as where it is not installed
+    with pytest.raises(RunError, match=r"pip install pandas; \.table has the same rows"):
+        found.to_pandas()
 
 
 @pytest.mark.parametrize(
