@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from bigclf import files
+from bigclf.api.outcome import Result
 from bigclf.api.sweep import Task
 from bigclf.errors import ConvergenceWarning
 from bigclf.maths.coverage import Answer, Bound, Interval, bounds, common, covered, fewest, holes
@@ -115,7 +116,8 @@ class Cover(Task):
             for point in self._answered(run) or range(len(self.points)):
                 model = self._model(run, plan, history, point)
                 found.append(Trained(self._known(run, point), model, line_of(self, run, point, model)))
-            took = Took(run.clock.seconds, run.reads, result.converged, result.memory, result.plan, history)
+            converged = not self._fell_short(run, result)
+            took = Took(run.clock.seconds, run.reads, converged, result.memory, result.plan, history)
             return found, took
 
     def _answered(self, run: Run) -> list[int]:
@@ -138,8 +140,16 @@ class Cover(Task):
         certified = [run.status[n] for n in range(len(run.problems)) if run.status[n].weights is not None]
         if not left or all(status.reads < run.reads for status in certified):
             return []
+        return left if self._serves(run) else []
+
+    def _serves(self, run: Run) -> bool:
+        """Whether the answers serve the whole range."""
         known = [*self.before, *(self._known(run, point) for point in self._answered(run))]
-        return [] if holes_in(known, *self.asked) else left
+        return not holes_in(known, *self.asked)
+
+    def _fell_short(self, run: Run, result: Result) -> bool:
+        """A certificate that is made because a limit is reached may show that all is served, too."""
+        return not result.converged and not self._serves(run)
 
 
 def line_of(task: Task, run: Run, point: int, model: Model) -> dict[str, object]:

@@ -600,9 +600,13 @@ class Task:
                 conducted(self.source, self.problems, plan, self.options, self.link, directory)
             )
             result = result_of(run, plan, history, self.peak, self.source)
-            if not result.converged:
+            if self._fell_short(run, result):
                 warn_of_limits(result, self.options)
             yield run, history, result
+
+    def _fell_short(self, run: Run, result: Result) -> bool:
+        """Whether limits ended the run before it had come to what was asked for."""
+        return not result.converged
 
     def _directory(
         self, path: files.PathLike | None, problems: list[Problem], plan: Plan, stack: contextlib.ExitStack

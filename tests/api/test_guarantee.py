@@ -1,6 +1,7 @@
 """``path(..., within=)``: every C between two bounds is served by a model that is near its optimum."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from making import shards_of
 import bigclf
 from bigclf.api import guarantee
 from bigclf.cli import main
+from bigclf.errors import ConvergenceWarning
 
 
 def _rows(tmp_path, n_classes=2, n=400, d=40):
@@ -61,6 +63,19 @@ def test_a_streamed_run_ends_as_soon_as_every_c_is_served(tmp_path):
     for C in (0.01, 1.0, 30.0, 100.0):
         best = _objectives(X, y, bigclf.fit(X, y, algo="dcd", loss="logistic", C=C, tol=1e-7, bias=None), "logistic", C)
         assert (_objectives(X, y, found.model_at(C), "logistic", C) <= 1.01 * best).all()
+
+
+@pytest.mark.parametrize("more", [{"memory": "16MB"}, {}])
+def test_a_run_that_its_limit_ends_when_every_c_is_served_has_converged(tmp_path, more):
+    X, y = _rows(tmp_path, n=2000)
+    data = shards_of(tmp_path / "shards", sp.csr_matrix(X), y, chunk_nnz=1000)
+    shape = dict(C=[0.01, 1], within=0.05, loss="logistic", tol=1e-9, bias=None, progress=False, **more)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of a limit
+        found = bigclf.path(data, epochs=2, **shape)
+    assert found.converged and found.table[-1]["high"] == 1 and max(row["gap"] for row in found.table) > 1e-9
+    with pytest.warns(ConvergenceWarning, match="not converged"):
+        assert not bigclf.path(data, epochs=1, **shape | {"within": 1e-3, "C": [0.1, 1]}).converged
 
 
 def test_a_hole_is_filled_in_a_further_round(monkeypatch, tmp_path):
