@@ -144,7 +144,7 @@ class Sweep:
         return [f"{name}={value:g} is at the edge of the grid: a better value may lie beyond it"
                 for name, value in self.at_edge().items()]  # fmt: skip
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> object:
         """The table as a pandas DataFrame, a row for each point of the grid."""
         return pandas_frame(self.flat())
 

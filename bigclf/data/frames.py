@@ -36,7 +36,7 @@ def like(table: object, columns: Mapping[str, np.ndarray]) -> object:
     raise TypeError("it is no frame")
 
 
-def pandas_frame(rows: Sequence[Mapping[str, object]]) -> Any:
+def pandas_frame(rows: Sequence[Mapping[str, object]]) -> object:
     """A pandas DataFrame of the rows.
 
     Raises

@@ -341,6 +341,7 @@ class Sequence(RuleBasedStateMachine):
             self._settle(None)
             return
         self._check_epochs(one, ran)
+        self._forget_epochs(one)  # its run directory is gone
         self.open = {key: held for key, held in self.open.items() if key != self._key(one) and (key[0] != one.makes
                      or one.makes == "m")}  # fmt: skip
         self.kept[one.makes] = recipes
@@ -355,11 +356,19 @@ class Sequence(RuleBasedStateMachine):
         how = "append" if one.appends else "overwrite" if done and done[1] == "overwrite" else how
         if None not in self.kept[one.makes]:
             how = "append" if one.appends else "overwrite"
+        if "--overwrite" in self.told[-1]:  # it begins anew
+            self._forget_epochs(one)
         self.open[self._key(one)] = one, how, recipes
         for directory, found in saved(ran).items():
             self.saved[directory] = recipes, found[-1]
         self.kept[one.makes] = self.kept[one.makes] | recipes | {None}
         self._settle(None)
+
+    def _forget_epochs(self, one):
+        """What was written down of its runs counts no more."""
+        if one.run:
+            place = os.path.join(self.ground.out, one.run)
+            self.saved = {d: held for d, held in self.saved.items() if d != place and not d.startswith(place + os.sep)}
 
     def _check_epochs(self, one, ran):
         """What was written down is not gone through again."""
