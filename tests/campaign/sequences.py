@@ -317,6 +317,8 @@ class Sequence(RuleBasedStateMachine):
         done = self.open.get(self._key(one))
         if one.appends and done and done[0] == one:  # it may have been done when it was killed
             found = {recipe for recipe in self.kept["s"] if recipe and recipe.line in (one, fresh)} or found
+        elif one.appends and done and done[0].words == fresh.words:  # what was killed is taken up, if it was not whole
+            found |= {recipe for recipe in self.kept["s"] if recipe and recipe.line.words == fresh.words}
         return found
 
     def _must_end(self, one, how, recipes):
