@@ -315,10 +315,11 @@ class Sequence(RuleBasedStateMachine):
         found = {Recipe(fresh if one.appends and of == (None,) else one,
                         tuple(part for part in of if isinstance(part, Recipe))) for of in combined}  # fmt: skip
         done = self.open.get(self._key(one))
-        if one.appends and done and done[0] == one:  # it may have been done when it was killed
-            found = {recipe for recipe in self.kept["s"] if recipe and recipe.line in (one, fresh)} or found
-        elif one.appends and done and done[0].words == fresh.words:  # what was killed is taken up, if it was not whole
-            found |= {recipe for recipe in self.kept["s"] if recipe and recipe.line.words == fresh.words}
+        cut = done[0] if done else self.unclean.get(self._key(one))
+        same = one.words, fresh.words
+        if one.appends and cut and cut.words in same:
+            # it may have been done when it was cut short; so may a conversion of the same rows, whose place is there
+            found |= {recipe for recipe in self.kept["s"] if recipe and recipe.line.words in same}
         return found
 
     def _must_end(self, one, how, recipes):
