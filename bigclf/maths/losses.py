@@ -69,11 +69,6 @@ class Dual(NamedTuple):
         return math.isinf(plain(self.upper)(1.0))
 
     @property
-    def free(self) -> bool:
-        """Whether no row ever gets stuck: every one moves a little in each pass."""
-        return not self.parabolic
-
-    @property
     def boxed(self) -> bool:
         """Whether rows get stuck at the ends of a finite box: few keep moving, and a working set can hold them."""
         return self.parabolic and not self.open

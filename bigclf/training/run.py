@@ -26,8 +26,8 @@ from bigclf.training.records.epoch_record import epoch_record
 from bigclf.training.records.run_directory import Checkpoint, RunDirectory
 from bigclf.training.roles import conductor_of
 from bigclf.training.roles.conductor import Ending, Limits, When
+from bigclf.training.shared_reads import learned_now, parts_of, read_for
 from bigclf.training.status import Status
-from bigclf.training.turns import learned_now, parts_of, read_for
 from bigclf.training.visit import STILL, Figures, Lesson, Outcome, Part, Ref
 
 if TYPE_CHECKING:

@@ -26,11 +26,11 @@ import numpy as np
 from bigclf.maths.block import Block
 from bigclf.stream.working_set import KEEP
 
-SETTLED = 0.05  # share of a block's first gap
-
 if TYPE_CHECKING:
     from bigclf.training.roles.dual import DualLearner
     from bigclf.training.visit import Scratch
+
+SETTLED = 0.05  # share of the gap that a block came with, at which its rounds end
 
 
 def fixed(learner: DualLearner, view: Block, members: np.ndarray, scratch: Scratch) -> None:

@@ -17,10 +17,10 @@ from bigclf.errors import ConvergenceWarning
 from bigclf.maths.losses import SQUARED
 from bigclf.methods import METHODS
 from bigclf.methods.method import Given
-from bigclf.methods.steps import batch, newglmnet
+from bigclf.methods.steps import newglmnet, path_batch
 from bigclf.methods.steps.active_columns import Gathering, piece_of
-from bigclf.methods.steps.batch import Batch
 from bigclf.methods.steps.columns import Penalty
+from bigclf.methods.steps.path_batch import Batch
 from bigclf.methods.steps.proximal_newton import newton_round, solve
 from bigclf.training.run import Run
 
@@ -139,8 +139,8 @@ def test_a_wrong_guess_costs_reads_and_no_certificate(many, monkeypatch):
     guessed = bigclf.path(data, C=values, memory=STREAMED, **BASE)
     monkeypatch.setattr(newglmnet, "NEARLY", 1.0)
     monkeypatch.setattr(newglmnet, "WORTH", 1.0)
-    monkeypatch.setattr(batch, "WIDEST", 1.0)
-    monkeypatch.setattr(batch, "NEARLY", 1.0)
+    monkeypatch.setattr(path_batch, "WIDEST", 1.0)
+    monkeypatch.setattr(path_batch, "NEARLY", 1.0)
     wrong = bigclf.path(data, C=values[[0, 10, 19]], memory=STREAMED, **BASE | {"tol": 1e-9})
     assert wrong.converged and wrong.reads > guessed.reads
     assert_certified(wrong, x, y, tol=1e-9)

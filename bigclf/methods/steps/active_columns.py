@@ -16,7 +16,7 @@ from bigclf.maths.block import Block
 from bigclf.methods.steps.columns import AHEAD, Columns
 
 if TYPE_CHECKING:
-    from bigclf.methods.steps.batch import Batch
+    from bigclf.methods.steps.path_batch import Batch
 
 PIECE_ENTRY, COLUMN_ENTRY = 8, 8  # bytes of an entry: its column or row, and its value
 PIECE_ROW, COLUMN_ROW = 8 * 4 + 4, 8 * 5 + 16 + 32  # ... of a row, with what its solution and a face's keep

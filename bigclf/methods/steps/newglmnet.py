@@ -42,8 +42,8 @@ from bigclf.methods.steps.active_columns import (
     Piece,
     piece_of,
 )
-from bigclf.methods.steps.batch import Batch
 from bigclf.methods.steps.columns import Found, Penalty, conjugate, loose, penalty_of, scaled_dual
+from bigclf.methods.steps.path_batch import Batch
 from bigclf.methods.steps.proximal_newton import newton_round, solve
 
 if TYPE_CHECKING:
