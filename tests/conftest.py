@@ -5,6 +5,7 @@ use nor touch the user's; subprocesses inherit it, those that share the tests am
 there even by tests that name another one for the rest. BIGCLF_TESTS_CACHE names one that stays, for several sessions.
 """
 
+import faulthandler
 import gc
 import logging
 import os
@@ -15,9 +16,12 @@ import warnings
 from pathlib import Path
 
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key as STDERR  # fd 2 itself may be captured
 
 sys.path[:0] = sorted({str(path.parent) for path in Path(__file__).parent.glob("*/test_*.py")})  # shared helpers
 SHARING = "PYTEST_XDIST_WORKER" in os.environ  # one of the processes that the tests are shared among
+GRACE = -1 if SHARING else 30  # seconds from its limit to when a test is ended by force: nobody sees the stacks that
+# pytest-timeout prints in one of several processes
 KEPT = os.environ.get("BIGCLF_TESTS_CACHE")
 CACHE = os.environ["BIGCLF_CACHE_DIR"] if SHARING else KEPT or tempfile.mkdtemp(prefix="bigclf-tests-")
 os.environ["BIGCLF_CACHE_DIR"] = CACHE
@@ -50,6 +54,27 @@ def no_power_cut():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", os.fstat)
         yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """End a process that its time limit does not end: whoever holds the interpreter's lock lets no thread of pytest's
+    run, but Python's own watchdog needs no lock. It says where every thread stood."""
+    mark = item.get_closest_marker("timeout")
+    limit = (mark.args[0] if mark and mark.args else None) or float(item.config.getini("timeout") or 0)
+    if limit and not item.config.getoption("usepdb"):
+        faulthandler.dump_traceback_later(limit + GRACE, exit=True, file=item.config.stash.get(STDERR, 2))
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def pytest_runtest_logreport(report):
+    """Who is ended from outside never gets to its summary: what failed is told when it fails."""
+    if report.failed and not SHARING:
+        said = report.longreprtext[-2000:]
+        print(f"\n{report.nodeid} failed ({report.when}): {said}", file=sys.__stderr__, flush=True)
 
 
 def pytest_unconfigure(config):
