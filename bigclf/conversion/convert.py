@@ -132,10 +132,10 @@ def convert(
         "options": [format, repr(parsing), chunk_nnz, shuffle, seed, on_bad_rows, max_bad_fraction, shard_nnz],
         "reader": readers.code_of(reader),
     }
-    if (there := finished(out, identity)) is not None:
+    if (there := finished(out, identity, append)) is not None:
         return there
     with (
-        continuing(out, overwrite, identity, before) as work,
+        continuing(out, overwrite, identity, before, append=append) as work,
         Converter(work.directory, workers, total, progress, work) as converter,
     ):
         compile_parser(reader, parsing)

@@ -25,16 +25,21 @@ def continuing(
     identity: Mapping[str, object],
     before: Dataset | None = None,
     kinds: tuple[type, ...] = SPARSE,
+    *,
+    append: bool,
 ) -> Iterator[Workplace]:
-    """Yield a place whose shards take the name ``out`` when all went well. Where they did not, but might at another
-    attempt, what was finished stays for that."""
+    """Yield a place whose shards take the name ``out`` when all went well, or stand beside those of ``before``.
+    ``append`` : whether that was asked for. Where they did not, but might at another attempt, what was finished stays
+    for that."""
     tidy(out)
     check_free(out, overwrite, before)
     files.make_directory(files.parent_directory(out))
     work = Workplace(out, identity, kinds)
     try:
+        if append:
+            _require_last(out, before)  # as another process may have left it while this one came for the lock
         yield work
-        _take_place(work.directory, out, overwrite, before, work)
+        _take_place(work.directory, out, overwrite, before, work, append)
     except BaseException as error:
         free, size = files.free_bytes(work.path), work.size()
         again = work.leave(finished=not isinstance(error, OSError | RunError | KeyboardInterrupt))
@@ -45,7 +50,7 @@ def continuing(
     work.leave(finished=True)
 
 
-def finished(out: files.PathLike, identity: Mapping[str, object]) -> Dataset | None:
+def finished(out: files.PathLike, identity: Mapping[str, object], append: bool) -> Dataset | None:
     """The shards at ``out``, if a conversion of the same was killed when they were there already."""
     try:
         dataset = Dataset(out) if files.exists(files.join(out, MANIFEST)) else None
@@ -53,7 +58,7 @@ def finished(out: files.PathLike, identity: Mapping[str, object]) -> Dataset | N
         return None
     if dataset is None:
         return None
-    if (made := made_before(out, dict(identity), known_by(dataset, dataset.conversion))) is None:
+    if (made := made_before(out, dict(identity), known_by(dataset, dataset.conversion), append)) is None:
         return None
     counts = {name: made[name] for name in ("rows", "nnz")}
     size = sum(found.size for found in dataset.fingerprints)
@@ -89,7 +94,12 @@ def building(out: files.PathLike, overwrite: bool, before: Dataset | None = None
 
 
 def _take_place(
-    directory: str, out: files.PathLike, overwrite: bool, before: Dataset | None, work: Workplace | None = None
+    directory: str,
+    out: files.PathLike,
+    overwrite: bool,
+    before: Dataset | None,
+    work: Workplace | None = None,
+    append: bool = False,
 ) -> None:
     """Make what was made appear at ``out``, or beside the shards that are there; ``work`` notes it first."""
     check_free(out, overwrite, before)
@@ -98,7 +108,7 @@ def _take_place(
 
     def note(known: object) -> None:
         if work is not None:
-            work.note_made(known, mine.n_rows, mine.nnz)
+            work.note_made(known, mine.n_rows, mine.nnz, append)
 
     if before is None:
         note(known_by(mine, mine.conversion))
@@ -106,6 +116,13 @@ def _take_place(
     else:
         appending.adopt(directory, files.absolute(out), before, note)
         files.remove_tree(directory)
+
+
+def _require_last(out: files.PathLike, before: Dataset | None) -> None:
+    """RunError where there are more shards by now than those to append to: they would be written over."""
+    more = files.list_directory(out) if before is None else before.new_files()
+    if MANIFEST in more or (before is not None and more):
+        raise RunError(f"{os.fspath(out)}: another process appended to it meanwhile; run the same again")
 
 
 def check_free(out: files.PathLike, overwrite: bool, before: Dataset | None = None) -> None:

@@ -45,9 +45,12 @@ def tidy(out: files.PathLike) -> None:
     files.unlock(held)
 
 
-def made_before(out: files.PathLike, identity: Mapping[str, object], found: object) -> dict[str, object] | None:
+def made_before(
+    out: files.PathLike, identity: Mapping[str, object], found: object, appends: bool
+) -> dict[str, object] | None:
     """What a conversion of the same sources and options noted of its shards, if these are there (``found`` : what is,
-    as it names them) and it was killed since, whatever stood there before it; its place goes then."""
+    as it names them) and it was killed since, whatever stood there before it; its place goes then. One that was asked
+    to append is never taken for one that was not, nor the other way round."""
     path = _place_of(out)
     files.put_back(path, JOB)
     if not files.exists(files.join(path, JOB)) or (held := files.lock(files.join(path, "lock"))) is None:
@@ -56,6 +59,7 @@ def made_before(out: files.PathLike, identity: Mapping[str, object], found: obje
         told = json.loads(files.read_text(files.join(path, JOB)))
         made: dict[str, Any] = told["facts"].get("made", {})
         same = _asked(told["identity"]) == _asked(_plain(identity)) and made.get("shards") == _plain(found)
+        same = same and made.get("appends", appends) == appends  # older versions did not note it
         if same:
             files.remove_replaced(out)
             files.remove_at_once(path, to_the_last=(JOB,))
@@ -253,10 +257,10 @@ class Workplace:
             self.written = True
             self._line({"written": True})
 
-    def note_made(self, shards: object, rows: int, nnz: int) -> None:
-        """Write down what the shards at the output will be known by, before they can be seen there, and how many rows
-        and entries came of this conversion."""
-        self._facts["made"] = {"shards": shards, "rows": rows, "nnz": nnz}
+    def note_made(self, shards: object, rows: int, nnz: int, appends: bool) -> None:
+        """Write down what the shards at the output will be known by, before they can be seen there, how many rows and
+        entries came of this conversion, and whether it was asked to append (there may have been nothing yet)."""
+        self._facts["made"] = {"shards": shards, "rows": rows, "nnz": nnz, "appends": appends}
         self._save()
 
     def _line(self, told: Mapping[str, object]) -> None:
@@ -269,6 +273,10 @@ class Workplace:
         keep = not finished and bool(self._done)
         if not keep:
             files.remove_at_once(self.path, to_the_last=(JOB,))
+            with contextlib.suppress(OSError):  # the shards are whole
+                files.put_back(self.path, JOB)
+                if files.exists(self.path):  # a device failed once: left, it would stand for another append of the same
+                    files.remove_at_once(self.path, to_the_last=(JOB,))
         files.unlock(self._lock)
         return keep
 

@@ -141,6 +141,87 @@ def test_killed_when_all_was_there_the_same_appending_appends_nothing(tmp_path, 
     assert bigclf.convert(b, tmp_path / "s", append=True, **SMALL).n_rows == 100 + 60 * there  # now it is asked for
 
 
+@pytest.mark.parametrize("first", [False, True])
+def test_a_conversion_that_ended_is_not_taken_for_an_appending_nor_the_other_way_round(
+    tmp_path, text, monkeypatch, first
+):
+    """Its working place could not be removed: what was asked first, ``append`` or not, has ended."""
+    a = text("a", 60)
+    with monkeypatch.context() as patch:
+        patch.setattr(Workplace, "leave", lambda self, finished: files.unlock(self._lock))
+        bigclf.convert(a, tmp_path / "s", append=first, **SMALL)
+    if first:
+        with pytest.raises(RunError, match="not empty"):
+            bigclf.convert(a, tmp_path / "s", **SMALL)
+    else:
+        assert bigclf.convert(a, tmp_path / "s", append=True, **SMALL).n_rows == 120
+    assert not os.path.exists(tmp_path / ".s.converting")
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_replacing_after_a_killed_appending_replaces(tmp_path, text, monkeypatch, noted):
+    """Older versions did not note what was asked: their appending is taken for what is asked now."""
+    a, b = text("a", 60), text("b", 50, seed=1)
+    bigclf.convert(a, tmp_path / "s", **SMALL)
+    with monkeypatch.context() as patch:
+        patch.setattr(Workplace, "leave", lambda self, finished: files.unlock(self._lock))
+        bigclf.convert(b, tmp_path / "s", append=True, **SMALL)
+    job = tmp_path / ".s.converting" / "job.json"
+    told = json.loads(job.read_text())
+    assert told["facts"]["made"]["appends"] is True
+    if not noted:
+        del told["facts"]["made"]["appends"]
+        job.write_text(json.dumps(told))
+    assert bigclf.convert(b, tmp_path / "s", overwrite=True, **SMALL).n_rows == (50 if noted else 110)
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_one_killed_before_its_shards_were_seen_goes_on_whichever_is_asked(tmp_path, text, monkeypatch, first):
+    a = text("a", 60)
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "publish_directory", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            bigclf.convert(a, tmp_path / "s", append=first, **SMALL)
+    done = bigclf.convert(a, tmp_path / "s", append=not first, **SMALL)
+    assert done.n_rows == 60 and done.report["bytes_kept"] == done.report["bytes_in"]
+
+
+@pytest.mark.parametrize("name", ["lock", "job.json"])
+def test_a_place_whose_removal_failed_once_is_removed_and_the_next_appending_appends(tmp_path, text, monkeypatch, name):
+    a, removed = text("a", 60), os.unlink
+
+    def fails_once(path, **options):
+        if os.path.basename(path) == name:
+            monkeypatch.setattr(os, "unlink", removed)
+            raise OSError(errno.EIO, "Input/output error")
+        removed(path, **options)
+
+    monkeypatch.setattr(os, "unlink", fails_once)
+    bigclf.convert(a, tmp_path / "s", append=True, **SMALL)
+    assert os.unlink is removed and sorted(os.listdir(tmp_path)) == ["a.svm", "s"]
+    assert bigclf.convert(a, tmp_path / "s", append=True, **SMALL).n_rows == 120
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_who_came_second_for_the_lock_writes_over_nothing(tmp_path, text, monkeypatch, there):
+    """It looked at what is there before the first one had appended."""
+    a, b, c = text("a", 60), text("b", 50, seed=1), text("c", 40, seed=2)
+    if there:
+        bigclf.convert(a, tmp_path / "s", **SMALL)
+    waits = Workplace.__init__
+
+    def second(self, *given):
+        monkeypatch.setattr(Workplace, "__init__", waits)
+        bigclf.convert(b, tmp_path / "s", append=True, **SMALL)
+        waits(self, *given)
+
+    monkeypatch.setattr(Workplace, "__init__", second)
+    with pytest.raises(RunError, match="another process appended to it meanwhile"):
+        bigclf.convert(c, tmp_path / "s", append=True, **SMALL)
+    assert bigclf.Dataset(tmp_path / "s").n_rows == 50 + 60 * there and not os.path.exists(tmp_path / ".s.converting")
+    assert bigclf.convert(c, tmp_path / "s", append=True, **SMALL).n_rows == 90 + 60 * there
+
+
 def test_an_appending_given_up_is_cleared_by_the_next(tmp_path, text, monkeypatch):
     a, b, c = text("a", 300), text("b", 500, seed=1), text("c", 60, seed=2)
     bigclf.convert(a, tmp_path / "s", **SMALL)

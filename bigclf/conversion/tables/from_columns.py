@@ -341,10 +341,12 @@ def convert_columns(
                     for place in raw.reader.places],
         "options": [*asked, part, *options],
     }  # fmt: skip
-    if (there := destination.finished(out, identity)) is not None:
+    if (there := destination.finished(out, identity, append)) is not None:
         return there
     with (
-        destination.continuing(out, overwrite, identity, before, (Done, Noted, Bad, merging.Run, Tallies)) as work,
+        destination.continuing(
+            out, overwrite, identity, before, (Done, Noted, Bad, merging.Run, Tallies), append=append
+        ) as work,
         _Columns(work.directory, workers, total, progress, work) as converter,
     ):
         directory = work.directory
