@@ -262,9 +262,11 @@ class Sequence(RuleBasedStateMachine):
 
     def _end(self, one, how):
         """A line that was disturbed ends when it is given again, with what it asks for."""
+        other = self.open[self._key(one)][2] != self._recipes(one)  # its run is of rows or a model that are no more
         for once in ("again", "both", "overwrite"):
             ran = self.give(one, once, None)
-            if ran.code in (0, 4) or "--overwrite" not in ran.text:
+            refused = "--overwrite" in ran.text or (other and "holds another run" in ran.text)
+            if ran.code in (0, 4) or not refused:
                 break
         self.check(self._key(one) not in self.open or how == "append", "not finished", ran.text[-600:])
 
@@ -316,10 +318,8 @@ class Sequence(RuleBasedStateMachine):
                         tuple(part for part in of if isinstance(part, Recipe))) for of in combined}  # fmt: skip
         done = self.open.get(self._key(one))
         cut = done[0] if done else self.unclean.get(self._key(one))
-        same = one.words, fresh.words
-        if one.appends and cut and cut.words in same:
-            # it may have been done when it was cut short; so may a conversion of the same rows, whose place is there
-            found |= {recipe for recipe in self.kept["s"] if recipe and recipe.line.words in same}
+        if one.appends and cut and cut.words == one.words:  # it may have been done when it was cut short
+            found |= {recipe for recipe in self.kept["s"] if recipe and recipe.line.words in (one.words, fresh.words)}
         return found
 
     def _must_end(self, one, how, recipes):
