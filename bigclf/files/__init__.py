@@ -1130,21 +1130,27 @@ def filed_copy(array: np.ndarray, directory: PathLike) -> np.ndarray:
 
     Raises
     ------
-    OSError : no room in ``directory``.
+    RunError : no room in ``directory``.
     """
     import numpy as np  # not at the top: ``bigclf --help`` loads this file
 
     if not array.size:
         return array.copy()
-    with tempfile.TemporaryFile(dir=directory) as file:
-        file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8))  # a full disk is told here, not by a signal
-        file.flush()
-        mapped = mmap.mmap(file.fileno(), array.nbytes)
+    try:
+        with tempfile.TemporaryFile(dir=directory) as file:
+            file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8))  # a full disk is told here, no signal
+            file.flush()
+            mapped = mmap.mmap(file.fileno(), array.nbytes)
+    except OSError as error:
+        raise RunError(
+            f"the disk of {os.fspath(directory)!r} has no room for {array.nbytes:,} bytes that the memory budget has "
+            f"none for ({error.strerror}): make room there, or name another directory (local_dir; TMPDIR without it)"
+        ) from error
     return np.frombuffer(mapped, array.dtype).reshape(array.shape)
 
 
 def filed_array(size: int, dtype: np.dtype[Any], directory: PathLike) -> np.ndarray:
-    """Memory for so many numbers in a nameless file, mapped; errors as of ``filed_copy``."""
+    """Memory for so many numbers in a nameless file, mapped; OSError: no room in ``directory``."""
     import numpy as np
 
     if not size:

@@ -174,6 +174,7 @@ class Sequence(RuleBasedStateMachine):
     ----------
     kept : of each result the recipes it may be of; None: it is not there.
     open : the lines that were disturbed and not ended since, by what they make and their run directory.
+    stamps : times of change of what they were to be made of.
     unclean : those that were disturbed and ended all the same.
     """
 
@@ -189,7 +190,7 @@ class Sequence(RuleBasedStateMachine):
         self.ground.furnish()
         self.mine, self.hidden = self.ground.others(), {*kills.content(self.ground.out)[1]}
         self.kept = {name: {None} for name in FILES}
-        self.open, self.unclean, self.saved, self.told = {}, {}, {}, []
+        self.open, self.stamps, self.unclean, self.saved, self.told = {}, {}, {}, {}, []
 
     # The commands
 
@@ -262,13 +263,23 @@ class Sequence(RuleBasedStateMachine):
 
     def _end(self, one, how):
         """A line that was disturbed ends when it is given again, with what it asks for."""
-        other = self.open[self._key(one)][2] != self._recipes(one)  # its run is of rows or a model that are no more
+        other = self._is_other(one)
         for once in ("again", "both", "overwrite"):
             ran = self.give(one, once, None)
             refused = "--overwrite" in ran.text or (other and "holds another run" in ran.text)
             if ran.code in (0, 4) or not refused:
                 break
         self.check(self._key(one) not in self.open or how == "append", "not finished", ran.text[-600:])
+
+    def _is_other(self, one):
+        """Whether its run is of rows that are no more: a run knows them by their times of change, too."""
+        key = self._key(one)
+        return self.open[key][2] != self._recipes(one) or self.stamps[key] != self._stamps(one)
+
+    def _stamps(self, one):
+        """Times of change of what it is made of."""
+        found = [name for made in one.of if made in FILES for name in contents(self.ground, made)]
+        return {name: os.stat(os.path.join(self.ground.out, name)).st_mtime_ns for name in found}
 
     # What must come of a line
 
@@ -334,7 +345,7 @@ class Sequence(RuleBasedStateMachine):
             begun = os.path.exists(os.path.join(self.ground.out, one.run))
             if how != "again":
                 return fresh and not begun
-            mine = done and done[0] == one and done[1] != "overwrite" and done[2] == recipes
+            mine = done and done[0] == one and done[1] != "overwrite" and not self._is_other(one)
             return (fresh and not begun) or bool(mine and not contents(self.ground, one.makes))
         return fresh or bool(done and done[0] == one and done[1] == "plain" and not contents(self.ground, one.makes))
 
@@ -362,6 +373,7 @@ class Sequence(RuleBasedStateMachine):
         if "--overwrite" in self.told[-1]:  # it begins anew
             self._forget_epochs(one)
         self.open[self._key(one)] = one, how, recipes
+        self.stamps[self._key(one)] = self._stamps(one)
         for directory, found in saved(ran).items():
             self.saved[directory] = recipes, found[-1]
         self.kept[one.makes] = self.kept[one.makes] | recipes | {None}

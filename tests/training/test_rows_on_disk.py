@@ -314,6 +314,31 @@ def test_a_disk_without_room_is_refused_before_anything_is_read(shards, disk, tm
     assert "local_dir" in str(said.value)
 
 
+@pytest.mark.parametrize("copies", [0, 2])
+def test_a_disk_without_room_for_a_copy_of_the_weights_is_named_and_the_run_goes_on(
+    shards, tmp_path, monkeypatch, copies
+):
+    """The weights of a certificate, where memory has none for a second copy; ``copies`` : those that had room."""
+    shape = dict(loss="hinge", tol=0, epochs=5, run_dir=tmp_path / "run", checkpoint_every=0, **SMALL, **SET)
+    whole = fit(shards, loss="hinge", tol=0, epochs=5, **SMALL, **SET)
+    made, real = [], files.tempfile.TemporaryFile
+
+    local = tmp_path / "local"
+
+    def full(dir, **named):
+        if dir == str(local):
+            made.append(dir)
+        return open("/dev/full", "rb+") if len(made) > copies else real(dir=dir, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files.tempfile, "TemporaryFile", full)
+        with pytest.raises(RunError, match=r"local' has no room for \d+ bytes .*No space left.*name another"):
+            fit(shards, workers=bigclf.Workers(local_dir=local), **shape)
+    assert len(made) == copies + 1
+    again = fit(shards, resume=True, **shape)
+    assert again.digest() == whole.digest() and again.certificate == whole.certificate
+
+
 def test_a_write_that_fails_costs_no_checkpoint(shards, disk, tmp_path, monkeypatch):
     shape = dict(tol=0, epochs=4, run_dir=tmp_path / "run", checkpoint_every=0, **SMALL, **SET)
     whole = fit(shards, tol=0, epochs=4, **SMALL, **SET)
