@@ -47,7 +47,7 @@ def beside(trial, kind, point, which):
     one, two = trial.end(first), trial.end(other, ended)
     well = [ran for ran in ((one,) if looks else (one, two)) if ran.code == trial.whole_run.code]
     broken += [*trial.words(one), *trial.words(two), *trial.lost(known, saved(two))]
-    if trial.case.anew or len(well) < 2:  # else rows of both are there, as ``then`` finds
+    if trial.case.anew or trial.case.once or len(well) < 2:  # else rows of both are there, as ``then`` finds
         broken += trial.half()
     if not well:
         broken.append(("not finished", f"neither ended: {one.code} {one.text[-400:]} / {two.code} {two.text[-400:]}"))

@@ -109,7 +109,7 @@ class Trial(Ground):
     def then(self, well):
         """After two at once, of which those in ``well`` ended: the line once more, as after a fault."""
         if well and not self.case.anew:  # each of them adds its rows
-            whole = self.whole[0] if len(well) == 1 else self.twice()
+            whole = self.whole[0] if len(well) == 1 or self.case.once else self.twice()
             return [] if self.content()[0] == whole else [("other bytes", f"{len(well)} ended: {self.differing()}")]
         broken = []
         if well and (differing := self.differing(results=True)):
