@@ -84,6 +84,40 @@ def test_the_package_answers_at_once_and_has_what_it_promises():
         _ = package.nothing
 
 
+ENDING = """
+import atexit, sys, threading, time
+from bigclf.__main__ import run
+atexit.register(lambda: sys.stdout.write("end"))
+threading.Thread(target=lambda: (time.sleep(0.2), sys.stdout.write("thread "))).start()
+class Late:
+    def __del__(self):
+        sys.stdout.write("taken apart")
+kept = Late()
+run()
+"""
+
+
+@pytest.mark.parametrize(("words", "code", "said"), [(["--version"], 0, "bigclf, version"), (["nothing"], 2, "")])
+def test_the_process_ends_as_any_other_but_is_not_taken_apart(words, code, said):
+    done = subprocess.run([sys.executable, "-c", ENDING, *words], capture_output=True, text=True, timeout=120)
+    assert done.returncode == code and done.stdout.startswith(said) and done.stdout.endswith("thread end")
+
+
+def test_who_watches_sees_the_end():
+    code = "import sys, bigclf.__main__ as m\nsys.setprofile(lambda *_: None)\ntry: m.run()\nfinally: print('seen')"
+    done = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and done.stdout.endswith("seen\n")
+
+
+def test_nobody_who_reads_is_no_crash():
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as nobody:
+        done = subprocess.run([sys.executable, "-m", "bigclf", "help", "methods"], stdout=nobody,
+                              stderr=subprocess.PIPE, text=True, timeout=120)  # fmt: skip
+    assert "Traceback" not in done.stderr
+
+
 def test_version():
     import bigclf as package
 

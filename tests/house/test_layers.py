@@ -174,7 +174,7 @@ def test_of_numba_others_use_the_version_only():
         assert attributes <= {"__version__"}
 
 
-HARMLESS = {"fspath", "PathLike", "environ", "getenv", "getpid", "getppid", "setpgrp", "kill", "close",
+HARMLESS = {"_exit", "fspath", "PathLike", "environ", "getenv", "getpid", "getppid", "setpgrp", "kill", "close",
             "sysconf", "cpu_count", "sched_getaffinity", "strerror"}  # fmt: skip
 FOREIGN = "benchmarks/child.py"  # runs under Pythons that have no bigclf
 COMPILED = ("compiled/jit.py", "compiled/kernel_cache.py")
