@@ -200,7 +200,9 @@ def _solved(
         def train(part: list[Problem], its: Plan, theirs: RunOptions) -> Model:
             return train_settled(source, part, its, theirs, peak, link)
 
-        return in_turns(turns, options, train), len(source.warnings), stall
+        model = in_turns(turns, options, train)
+        model.result_.memory["peak"] = max(model.result_.memory["peak"], peak.peak)  # joining the turns, too
+        return model, len(source.warnings), stall
     return train_settled(source, problems, plan, options, peak, link), len(source.warnings), stall
 
 

@@ -2,6 +2,8 @@
 
 What a run keeps for a label (weights, the certificate's, dual variables of every row) is needed until the label is
 certified, and no longer. So labels are learned some at a time, and what is left of a turn, its model, waits on disk.
+Where prune left more weights than the memory has room for, those of the whole model stay on disk, too: they are joined
+in pieces into a file without a name, which is mapped.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ import numpy as np
 
 from bigclf import files
 from bigclf.api.outcome import Result
-from bigclf.errors import MemoryBudgetError
-from bigclf.model.model import Model, load
+from bigclf.errors import MemoryBudgetError, RunError
+from bigclf.model.mapped_weights import joined_columns
+from bigclf.model.model import Model
 from bigclf.request.request import RunOptions
 from bigclf.training.plan import Plan
 from bigclf.training.problems import Problem
@@ -24,9 +27,11 @@ from bigclf.units import format_bytes
 
 log = logging.getLogger("bigclf")
 MOST_TURNS = 8  # times as many as there have to be, if every row then stays in memory
-ANSWER_SHARE = 0.75  # of the memory, that weights of all labels may take
+ANSWER_SHARE = 0.75  # of the memory, that weights of all labels may take where none are dropped
+JOINED_SHARE = 0.25  # ... that those left by prune may take; more stay on disk
 
 Turn: TypeAlias = tuple[list[Problem], Plan]
+Room: TypeAlias = Callable[[int, np.dtype], np.ndarray]
 
 
 def turns_of(problems: list[Problem], planned: Callable[[list[Problem]], Turn]) -> list[Turn]:
@@ -83,58 +88,67 @@ def in_turns(
             own = f"labels-{number:04d}"
             theirs: RunOptions = {**options, "title": f"labels, turn {number + 1} of {len(turns)}"}
             if options["run_dir"] is not None:
-                theirs["run_dir"] = files.join(place, own)
+                theirs["run_dir"] = files.join(options["run_dir"], own)
             model = train(problems, plan, theirs)
             paths.append(files.join(place, f"{own}.bigclf"))
             model.save(paths[-1])
             size += model.n_bytes
-            _require_room_for(size, sum(len(done) for done, _ in turns[: number + 1]), options["memory"])
             results.append(model.result_)
             del model
-        return _together(paths, results)
+        return _together(paths, results, _room(size, options))
 
 
-def _require_room_for(size: int, labels: int, memory: int) -> None:
-    """MemoryBudgetError where the weights of the ``labels`` learned so far are more than the memory holds."""
-    if size > ANSWER_SHARE * memory:
-        raise MemoryBudgetError(
-            f"the weights that prune left of {labels:,} labels take {format_bytes(size)} already, and memory="
-            f"{format_bytes(memory)}; give more memory, or a larger prune"
-        )
+def _room(size: int, options: RunOptions) -> Room:
+    """What makes arrays of ``size`` bytes in all: in memory where they leave room for training, else on disk."""
+    if size <= JOINED_SHARE * options["memory"]:
+        return np.empty
+    directory = files.scratch_directory(options["local_dir"])
+    log.info("%s of weights stay on disk, in %s and then in the model's file", format_bytes(size), directory)
+
+    def on_disk(n: int, dtype: np.dtype) -> np.ndarray:
+        try:
+            return files.filed_array(n, dtype, directory)
+        except OSError as error:
+            raise RunError(
+                f"the weights of all labels need {format_bytes(size)} of disk in {directory!r}, which has "
+                f"{format_bytes(files.free_bytes(directory))} free ({error.strerror}); name another with local_dir="
+            ) from error
+
+    return on_disk
 
 
 @contextlib.contextmanager
 def _place(options: RunOptions) -> Iterator[str]:
-    """A directory for the models of turns."""
-    if options["run_dir"] is not None:
+    """A directory on this machine for the models of turns."""
+    if options["run_dir"] is not None and not files.is_remote(options["run_dir"]):
         yield str(options["run_dir"])
         return
     with files.scratch() as place:
         yield str(place)
 
 
-def _together(paths: list[str], results: list[Result]) -> Model:
+def _together(paths: list[str], results: list[Result], room: Room) -> Model:
     """One model of those at ``paths``, which are removed."""
     import scipy.sparse
 
-    first, parts = load(paths[0]), []
+    models = [Model.map(path) for path in paths]
+    first = models[0]
+    sparse = any(model.sparse for model in models)
+    parts = [scipy.sparse.csc_matrix(model.coef_, copy=False) if sparse else model.coef_ for model in models]
+    coef: Any = joined_columns(parts, room) if sparse else np.concatenate(parts)
     for path in paths:
-        model = load(path)
-        parts.append((model.coef_.tocsr() if model.sparse else model.coef_, model.intercept_, model.classes_))
         files.remove(path)
-    sparse = any(scipy.sparse.issparse(weights) for weights, _, _ in parts)
-    rows = [weights for weights, _, _ in parts]
-    coef: Any = scipy.sparse.vstack(rows, "csr").tocsc() if sparse else np.concatenate(rows)
     result = joined(results)
     facts = {**first.facts, **_sums(result), "turns": len(paths)}
     if "pruned" in first.facts:
         facts["pruned"] = {
             **first.facts["pruned"],
-            "kept": int(coef.count_nonzero() if sparse else np.count_nonzero(coef)),
+            "kept": int(np.count_nonzero(coef.data if sparse else coef)),
         }
     model = Model(
-        coef, np.concatenate([bias for _, bias, _ in parts]), np.concatenate([labels for _, _, labels in parts]),
-        first.features, first.method, result.certificate, facts, None, first.learned, first.columns,
+        coef, np.concatenate([model.intercept_ for model in models]),
+        np.concatenate([model.classes_ for model in models]), first.features, first.method, result.certificate, facts,
+        None, first.learned, first.columns,
     )  # fmt: skip
     model.result_ = result
     return model

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 import click
+import numpy as np
 
 from bigclf.cli.convert import class_text, describe, label_line, print_warnings
 from bigclf.cli.evaluate import NAMES
@@ -261,7 +262,7 @@ def _print_model(path: str, told: Mapping[str, Any]) -> None:
 
 def nonzero_weights(model: Model) -> int:
     """How many weights are not 0."""
-    return int(sum((w != 0).sum() for w in ([model.coef_.data] if model.sparse else model.coef_)))
+    return int(sum(np.count_nonzero(w) for w in ([model.coef_.data] if model.sparse else model.coef_)))
 
 
 def weights_text(classes: int, features: int, nonzero: int) -> str:

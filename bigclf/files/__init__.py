@@ -1161,6 +1161,12 @@ def filed_array(size: int, dtype: np.dtype[Any], directory: PathLike) -> np.ndar
     return np.frombuffer(mapped, dtype)
 
 
+def mapped(path: PathLike) -> mmap.mmap:
+    """The bytes of a local file, read where they are used; they stay as they are where the file is replaced."""
+    with open(path, "rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
 @contextlib.contextmanager
 def scratch() -> Iterator[str]:
     """A directory of one's own for scratch files, removed at the end."""

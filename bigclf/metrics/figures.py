@@ -323,7 +323,7 @@ def exact_auc_fits(model: Model, dataset: Dataset, memory: int) -> bool:
     need = scoring_bytes(model, dataset)
     if need > memory:
         raise MemoryBudgetError(
-            f"scoring needs {format_bytes(need)} (model {format_bytes(model.n_bytes)}, chunks of "
+            f"scoring needs {format_bytes(need)} (model {format_bytes(model.memory_bytes)}, chunks of "
             f"{int(dataset.chunks.nnz.max(initial=0)):,} entries) and memory is {format_bytes(memory)}; "
             f"give memory={format_bytes(1.05 * need)!r} or more"
         )
@@ -337,7 +337,7 @@ def scoring_bytes(model: Model, dataset: Dataset) -> int:
     values = 8 * (2 * model.intercept_.size + 4)
     by_codes = model.multilabel or (model.many and model.no_probabilities() is not None)
     scores = min(rows * values, 2 * PIECE_BYTES + values) if by_codes else rows * values
-    return int(model.n_bytes + decoded_twice + scores)
+    return int(model.memory_bytes + decoded_twice + scores)
 
 
 def partial_evaluation(

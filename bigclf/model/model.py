@@ -12,6 +12,8 @@ import dataclasses
 import functools
 import hashlib
 import json
+import math
+import mmap
 import os
 import re
 import struct
@@ -60,6 +62,7 @@ from bigclf.files.json_fields import (
     text,
     whole,
 )
+from bigclf.files.tensors import checksum, write_tensors
 from bigclf.maths.block import Block, alike, as_unsigned, explicit_values, rows_of, writable
 from bigclf.maths.losses import REGRESSION
 from bigclf.methods import METHODS, Method, Param
@@ -68,6 +71,7 @@ from bigclf.model.calibration import METHODS as CALIBRATIONS
 from bigclf.model.calibration import Calibration
 from bigclf.model.explanations import Explanation, NamesGiven, RowExplanation, explain, explain_row
 from bigclf.model.exports import Export, export, liblinear, require_linear, scikit_learn
+from bigclf.model.mapped_weights import MAPPED_BYTES, is_mapped, score_mapped
 from bigclf.model.scorer import Scorer
 from bigclf.texts import card
 from bigclf.version import __version__
@@ -81,6 +85,7 @@ FORMAT, VERSION = "bigclf-model", 6
 # 2 where numbers are predicted, 3 for sparse weights, 4 for raw columns, 5 where it was calibrated, 6 for several
 # labels a row, else 1
 SEVERAL = "multi-label"  # ``multiclass`` of a model of rows with several labels each
+PIECE = 1 << 20  # weights that are looked at at a time
 PIECE_BYTES = 32_000_000  # of decision values that are made at a time where classes alone are wanted
 MANY_CLASSES = 1000
 PROBABILITY_LOSSES = ("logistic",)
@@ -553,7 +558,9 @@ class Model:
         return scores, skipped
 
     def _score(self, block: Block, scores: np.ndarray) -> None:
-        if self.sparse:
+        if self.mapped:
+            score_mapped(block, self.coef_, self.intercept_, scores)
+        elif self.sparse:
             c = self.coef_
             score_sparse_rows(block, writable(c.indptr), writable(c.indices), writable(c.data), self.intercept_, scores)
         else:
@@ -592,6 +599,11 @@ class Model:
         return not isinstance(self.coef_, np.ndarray)
 
     @property
+    def mapped(self) -> bool:
+        """Whether the weights are sparse and stay in a file, whose pages take no memory that others need."""
+        return self.sparse and is_mapped(self.coef_.data)
+
+    @property
     def many(self) -> bool:
         """Whether decision values of a row group can be too many for memory: classes are then said piece by piece."""
         return not (self.regression or self.multilabel) and (self.sparse or self.intercept_.size > MANY_CLASSES)
@@ -601,6 +613,11 @@ class Model:
         """Bytes that the weights take, int."""
         c = self.coef_
         return int(c.data.nbytes + c.indices.nbytes + c.indptr.nbytes if self.sparse else c.nbytes)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of memory that the weights take, int: of mapped ones none but where columns begin."""
+        return int(self.coef_.indptr.nbytes) if self.mapped else self.n_bytes
 
     def dense_weights(self) -> np.ndarray:
         """``coef_`` as an array."""
@@ -783,11 +800,18 @@ class Model:
             "certificate": self.certificate,
             "facts": self.facts,
             **({"columns": self.columns} if self.columns else {}),
-            "checksums": {name: _checksum(tensor) for name, tensor in tensors.items()},
         }
-        text = sealed(json.loads(json.dumps(header, default=plain))).decode()
+
+        def metadata(sums: dict[str, str]) -> dict[str, str]:
+            return {"bigclf": sealed(json.loads(json.dumps({**header, "checksums": sums}, default=plain))).decode()}
+
         files.make_directory(files.parent_directory(path))
-        files.publish_tensors(path, tensors, {"bigclf": text})
+        if self.mapped:  # the library would take all bytes into memory
+            with files.publishing(path) as beside:
+                largest_first = sorted(tensors.items(), key=lambda item: -item[1].itemsize)  # so that all are aligned
+                write_tensors(beside, dict(largest_first), metadata)
+            return
+        files.publish_tensors(path, tensors, metadata({name: checksum(tensor) for name, tensor in tensors.items()}))
 
     def _version(self) -> int:
         """Of the format: the first that has what it holds."""
@@ -801,20 +825,39 @@ class Model:
     def load(cls, path: str | os.PathLike[str]) -> Model:
         """Read a model from the file ``path``.
 
+        Sparse weights of a local file of 64 MB or more stay in it, mapped: they are read where they are needed, and
+        the file must not be changed in place meanwhile (``save`` puts a new one in its place).
+
         Raises
         ------
         ModelFormatError : not a bigclf model, damaged, or written by a newer bigclf.
         """
         name = os.fspath(path)
         _require_file(name)
-        data = files.read_bytes(name)
+        return cls._load(name, MAPPED_BYTES)
+
+    @classmethod
+    def map(cls, path: str | os.PathLike[str]) -> Model:
+        """``load``, with the weights left in a local file whatever they are."""
+        name = os.fspath(path)
+        _require_file(name)
+        return cls._load(name, 0)
+
+    @classmethod
+    def _load(cls, name: str, mapped_from: int) -> Model:
+        size = math.inf if files.is_remote(name) else files.file_size(name)
         try:
-            return cls._from_bytes(data)
+            if max(1, mapped_from) <= size < math.inf:
+                view = files.mapped(name)
+                table, _ = tensor_table(view[: header_length(view[:8], len(view))], len(view))
+                if mapped_from == 0 or "indptr" in table:
+                    return cls._from_bytes(view)
+            return cls._from_bytes(files.read_bytes(name))
         except ModelFormatError as error:
             raise ModelFormatError(f"{name}: {error}") from None
 
     @classmethod
-    def _from_bytes(cls, data: bytes) -> Model:
+    def _from_bytes(cls, data: bytes | mmap.mmap) -> Model:
         tensors, metadata = read_tensors(data)
         header = _header(metadata)
         own = ("weights", "bias")
@@ -823,7 +866,7 @@ class Model:
                 raise ModelFormatError(f"not a complete model: tensor {name!r} is missing")
             if name in own and tensors[name].dtype.kind != "f":
                 raise ModelFormatError(f"not a usable model: tensor {name!r} holds no floating-point numbers")
-            if header["checksums"].get(name) != _checksum(tensors[name]):
+            if header["checksums"].get(name) != checksum(tensors[name]):
                 raise ModelFormatError(f"damaged: the checksum of tensor {name!r} does not match; copy the file again")
         try:
             _check_header(header)
@@ -966,7 +1009,8 @@ def _matrix(X: object) -> np.ndarray | scipy.sparse.csr_matrix:
 
 def all_finite(weights: np.ndarray | scipy.sparse.spmatrix, bias: np.ndarray) -> bool:
     """Whether every weight [K, d] and bias [K] is a number."""
-    rows = weights if isinstance(weights, np.ndarray) else [weights.data]
+    data = [] if isinstance(weights, np.ndarray) else weights.data
+    rows = weights if isinstance(weights, np.ndarray) else (data[a : a + PIECE] for a in range(0, len(data), PIECE))
     return bool(np.isfinite(bias).all() and all(np.isfinite(row).all() for row in rows))
 
 
@@ -1054,14 +1098,14 @@ _PICKLE = re.compile(  # by protocol number; protocol 0 has none, and begins wit
 _TEXT = re.compile(r"[^\x00-\x08\x0e-\x1f\x7f]*")  # no control characters but white space
 
 
-def read_tensors(data: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+def read_tensors(data: bytes | mmap.mmap) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """The float tensors (views of ``data``) and the metadata of a safetensors file, every number in it checked.
 
     Raises
     ------
     ModelFormatError : lengths, offsets, shapes, types or names that do not fit the file.
     """
-    places, metadata = tensor_table(data, len(data))
+    places, metadata = tensor_table(data[: header_length(data[:8], len(data))], len(data))
     tensors = {}
     for name, (first, dtype, shape) in places.items():
         tensors[name] = np.frombuffer(data, dtype, _product(shape), first).reshape(shape)
@@ -1313,10 +1357,6 @@ def _fields_of(method: Method) -> dict[str, Field]:
 def _field_of(param: Param) -> Field:
     said = f"one of {', '.join(param.choices)}" if param.choices else f"a number {param.bounds}"
     return Field(param.takes, said + (" or null" if param.default is None else ""))
-
-
-def _checksum(tensor: np.ndarray) -> str:
-    return hashlib.blake2b(np.ascontiguousarray(tensor).data, digest_size=16).hexdigest()
 
 
 def plain(value: object) -> object:

@@ -337,8 +337,37 @@ def test_probabilities_are_each_labels_own(tmp_path):
     assert column.to_pylist() == pytest.approx(wanted[:, 2].tolist(), rel=1e-12)
 
 
-def test_weights_that_the_memory_cannot_hold_are_refused_while_they_are_learned():
+def test_weights_that_the_memory_cannot_hold_stay_on_disk(tmp_path, monkeypatch):
     X = sp.random(60, 3000, 0.1, format="csr", random_state=0, dtype=np.float32)
     y = (np.random.default_rng(0).random((60, 250)) < 0.3).astype(int)
-    with pytest.raises(MemoryBudgetError, match="that prune left of .* labels take .* already, and memory="):
+    asked = {"algo": "dcd", "prune": 0.005, "progress": False}
+    whole = bigclf.fit(X, y, **asked)
+    parted = bigclf.fit(X, y, memory="5MB", **asked)
+    assert parted.facts["turns"] > 1 and parted.n_bytes > 5e6 and parted.mapped and not whole.mapped
+    for model in (whole, parted):  # turns order rows by seeds of their own, so the weights agree within the tolerance
+        assert model.certificate["gap"] <= 0.005 and len(model.certificate["problems"]) == 250
+    values, _, left = X @ parted.coef_.T.toarray() + parted.intercept_, X @ whole.coef_.T.toarray(), whole.facts
+    assert parted.decision_function(X) == pytest.approx(values, rel=1e-9, abs=1e-12)
+    assert parted.facts["pruned"]["kept"] == parted.coef_.nnz == pytest.approx(left["pruned"]["kept"], rel=0.05)
+    parted.save(tmp_path / "large.bigclf")
+    again = bigclf.load(tmp_path / "large.bigclf")
+    assert not again.mapped and again.digest() == parted.digest()
+    monkeypatch.setattr("bigclf.model.model.MAPPED_BYTES", 1)
+    mapped = bigclf.load(tmp_path / "large.bigclf")
+    path = write(tmp_path / "rows.parquet", X, [np.flatnonzero(row).tolist() for row in y])
+    assert mapped.mapped and np.array_equal(mapped.decision_function(path), again.decision_function(path))
+    assert bigclf.evaluate(mapped, path, memory="3MB").micro_f1 == bigclf.evaluate(again, path).micro_f1
+    with pytest.raises(MemoryBudgetError, match="scoring needs"):
+        bigclf.evaluate(again, path, memory="3MB")
+
+
+def test_a_disk_without_room_for_the_weights_of_all_labels_is_named(monkeypatch):
+    def full(size, dtype, directory):
+        raise OSError(28, "No space left on device")
+
+    X = sp.random(60, 3000, 0.1, format="csr", random_state=0, dtype=np.float32)
+    y = (np.random.default_rng(0).random((60, 120)) < 0.3).astype(int)
+    monkeypatch.setattr("bigclf.api.turns.JOINED_SHARE", 0)
+    monkeypatch.setattr("bigclf.files.filed_array", full)
+    with pytest.raises(RunError, match=r"weights of all labels need .* of disk in .* name another with local_dir="):
         bigclf.fit(X, y, algo="dcd", memory="5MB", prune=0.005, progress=False)

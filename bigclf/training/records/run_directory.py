@@ -36,12 +36,13 @@ from bigclf.files.json_fields import (
     text,
     whole,
 )
+from bigclf.files.tensors import checksum, write_tensors
 from bigclf.model.model import load, plain, read_tensors
 from bigclf.progress import Record
 from bigclf.texts import masked_in
 from bigclf.training.records.lease import Lease, holding, require_free
 from bigclf.training.records.run_record import check_epoch, check_run, lines_of
-from bigclf.training.records.tensors import checksum, filed_array, read_head, write_tensors
+from bigclf.training.records.tensors import filed_array, read_head
 from bigclf.training.visit import RowFile, settled_rows
 
 if TYPE_CHECKING:

@@ -1,18 +1,9 @@
-"""Files of tensors (safetensors), written and read in pieces: per-row arrays need not fit in memory.
-
-Each tensor has a checksum, which stands in front of them all and is known when the last of them has been written: the
-head is written twice.
-"""
+"""Files of tensors (safetensors), read in pieces: per-row arrays need not fit in memory."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import struct
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,36 +12,7 @@ from bigclf.errors import RunError
 from bigclf.model.model import header_length, tensor_table
 from bigclf.stream.row_files import FiledArray
 
-if TYPE_CHECKING:
-    from bigclf.stream.row_files import FiledArray
-
-
-NAMES = {"<f8": "F64", "<f4": "F32", "<i8": "I64", "<i4": "I32"}
 PIECE = 1 << 17  # entries of a tensor that are read at a time
-NO_SUM = "0" * 32
-
-
-def write_tensors(
-    path: str, arrays: Mapping[str, np.ndarray | FiledArray], metadata: Callable[[dict[str, str]], dict[str, str]]
-) -> dict[str, str]:
-    """Write arrays to ``path``; ``metadata`` makes the head's texts of the checksums, which are returned.
-
-    The texts are as long whatever the checksums are.
-    """
-    sums = dict.fromkeys(arrays, NO_SUM)
-    with files.open_binary(path, "wb") as file:
-        head = _head(arrays, metadata(sums))
-        file.write(head)
-        for name, array in arrays.items():
-            digest = hashlib.blake2b(digest_size=16)
-            for piece in _pieces(array):
-                content = memoryview(piece).cast("B") if piece.size else b""
-                digest.update(content)
-                file.write(content)
-            sums[name] = digest.hexdigest()
-        file.seek(0)
-        file.write(_head(arrays, metadata(sums)))
-    return sums
 
 
 def read_head(path: str) -> tuple[dict[str, tuple[int, np.dtype, tuple[int, ...]]], dict[str, str]]:
@@ -86,31 +48,3 @@ def filed_array(path: str, first: int, shape: tuple[int, ...]) -> FiledArray:
     rows, tail = shape[0], shape[1:]
     piece = max(1, PIECE // math.prod(tail))
     return FiledArray(np.append(np.arange(0, rows, piece), rows), Slices(path, first, tail), tail)
-
-
-def checksum(array: np.ndarray | FiledArray) -> str:
-    """Of the array's bytes."""
-    digest = hashlib.blake2b(digest_size=16)
-    for piece in _pieces(array):
-        digest.update(memoryview(piece).cast("B") if piece.size else b"")
-    return digest.hexdigest()
-
-
-def _pieces(array: np.ndarray | FiledArray) -> Iterator[np.ndarray]:
-    if isinstance(array, FiledArray):
-        yield from array.pieces()
-    else:
-        yield np.ascontiguousarray(array)
-
-
-def _head(arrays: Mapping[str, np.ndarray | FiledArray], metadata: dict[str, str]) -> bytes:
-    """The length of the header, and the header itself, filled up to a multiple of 8 bytes."""
-    header: dict[str, Any] = {"__metadata__": metadata}
-    end = 0
-    for name, array in arrays.items():
-        first, end = end, end + array.nbytes
-        shape, kind = [int(n) for n in array.shape], NAMES[array.dtype.str]
-        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [first, end]}
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text
