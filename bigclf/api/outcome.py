@@ -418,12 +418,18 @@ def _sparse_coefficients(run: Run) -> tuple[scipy.sparse.csc_matrix, np.ndarray]
     import scipy.sparse
 
     each = weights_of(run)
-    places = [np.flatnonzero(weights[:-1]).astype(np.int32) for weights in each]
-    data = np.concatenate([weights[place] for weights, place in zip(each, places, strict=True)])
-    indptr = np.concatenate([[0], np.cumsum([place.size for place in places])])
-    shape = len(each), each[0].size - 1
-    rows = scipy.sparse.csr_matrix((data, np.concatenate(places), indptr), shape)
-    return rows.tocsc(), constants(run, np.array([weights[-1] for weights in each]))
+    ends = np.zeros(each[0].size, np.int64)  # column by column, and nothing twice
+    for weights in each:
+        ends[1:] += weights[:-1] != 0
+    np.cumsum(ends, out=ends)
+    data, labels, free = np.empty(ends[-1], each[0].dtype), np.empty(ends[-1], np.int32), ends[:-1].copy()
+    for label, weights in enumerate(each):
+        features = np.flatnonzero(weights[:-1])
+        places = free[features]
+        data[places], labels[places] = weights[features], label
+        free[features] += 1
+    columns = scipy.sparse.csc_matrix((data, labels, ends), (len(each), ends.size - 1))
+    return columns, constants(run, np.array([weights[-1] for weights in each]))
 
 
 def model_of(run: Run, source: Rows, result: Result, options: Mapping[str, object]) -> Model:

@@ -21,6 +21,7 @@ from bigclf.errors import MemoryBudgetError, RunError
 from bigclf.model.mapped_weights import joined_columns
 from bigclf.model.model import Model
 from bigclf.request.request import RunOptions
+from bigclf.training.memory import release_freed
 from bigclf.training.plan import Plan
 from bigclf.training.problems import Problem
 from bigclf.units import format_bytes
@@ -95,6 +96,7 @@ def in_turns(
             size += model.n_bytes
             results.append(model.result_)
             del model
+            release_freed()
         return _together(paths, results, _room(size, options))
 
 
@@ -144,6 +146,7 @@ def _together(paths: list[str], results: list[Result], room: Room) -> Model:
         facts["pruned"] = {
             **first.facts["pruned"],
             "kept": int(np.count_nonzero(coef.data if sparse else coef)),
+            "of": coef.shape[0] * coef.shape[1],
         }
     model = Model(
         coef, np.concatenate([model.intercept_ for model in models]),

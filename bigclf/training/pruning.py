@@ -54,7 +54,8 @@ def pruned(
     blocks: Callable[[], Iterable[Block]],
     tol: float,
 ) -> list[Pruned]:
-    """Drop what can be dropped of the weights of each problem.
+    """Drop what can be dropped of the weights of each problem, in place: copies of very many would take their memory
+    once more.
 
     Parameters
     ----------
@@ -80,9 +81,8 @@ def pruned(
     found = []
     for w, cut, total, bound in zip(weights, cuts, sums, bounds, strict=True):
         level = _within(total, bound)
-        left = w.copy()
-        left[:-1][cut < level] = 0
-        found.append(Pruned(left, float(total[level])))
+        w[:-1][cut < level] = 0
+        found.append(Pruned(w, float(total[level])))
     return found
 
 

@@ -348,6 +348,7 @@ def test_weights_that_the_memory_cannot_hold_stay_on_disk(tmp_path, monkeypatch)
         assert model.certificate["gap"] <= 0.005 and len(model.certificate["problems"]) == 250
     values, _, left = X @ parted.coef_.T.toarray() + parted.intercept_, X @ whole.coef_.T.toarray(), whole.facts
     assert parted.decision_function(X) == pytest.approx(values, rel=1e-9, abs=1e-12)
+    assert parted.facts["pruned"]["of"] == left["pruned"]["of"] == 250 * 3000
     assert parted.facts["pruned"]["kept"] == parted.coef_.nnz == pytest.approx(left["pruned"]["kept"], rel=0.05)
     parted.save(tmp_path / "large.bigclf")
     again = bigclf.load(tmp_path / "large.bigclf")
