@@ -69,7 +69,7 @@ def gap_by_scikit_learn(x, y, w, C, l1):
     return C * primal, C * (primal - s * (r @ y) + 0.5 * s * s * squares)
 
 
-def assert_certified(path, x, y, l1=L1, bias="free", tol=1e-4, together=True):
+def assert_certified(path, x, y, l1=L1, bias="free", tol=1e-4, centred=True):
     """Each value's gap, by numpy as scikit-learn has it too, is within the tolerance, and no bound is above what a
     nearly exact answer comes to."""
     exact = bigclf.path(x, y, C=path.C, **BASE | {"tol": 1e-12})
@@ -79,7 +79,7 @@ def assert_certified(path, x, y, l1=L1, bias="free", tol=1e-4, together=True):
         assert row["objective"] == pytest.approx(primal, rel=1e-10)
         assert row["gap"] <= tol and -1e-12 * primal <= gap <= 2 * tol * primal
         assert row["dual"] <= best["objective"] * (1 + 1e-11)
-        if together:
+        if centred:
             primal, gap = gap_by_scikit_learn(x, y, model.coef_[0], row["C"], l1)
             assert row["objective"] == pytest.approx(primal, rel=1e-6) and gap <= tol * primal * (1 + 1e-3)
 
@@ -169,7 +169,7 @@ def test_where_few_columns_have_room_the_points_come_in_several_batches(many, mo
     a_few_columns_at_a_time(monkeypatch, x.nnz // 8)
     found = bigclf.path(data, C=values, **BASE)
     assert found.converged and sum(size > 1 for size in sizes) > 1 and 0 in sizes
-    assert_certified(found, x, y, together=False)
+    assert_certified(found, x, y)
 
 
 @pytest.mark.parametrize("groups", [1, 3])

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
 GRADIENT, COLLECTION = 0.0, 1.0
 TOGETHER, PROOF = 2.0, 3.0  # a collection for several points of a path, and the gradient at what they came to
+ALONE, FOLLOWS = 4.0, 5.0  # a collection for one point of such a path, and the gradient where that point begins
 WITHIN = 0.9  # of the tolerance: the gap over the columns at hand, where they may be all that matter
 NEARLY = 0.8  # columns whose slope is this share of l1 are active beside those that violate
 WORTH = 0.4  # ... and, of a point that has not begun, those of this share where there is room
@@ -160,7 +161,7 @@ def gather(loss: Loss) -> Callable[[Shared, int], Gathering]:
 
 def sums_up(shared: Shared) -> bool:
     """Whether the read is for the gradient."""
-    return bool(shared.scalars[KIND] in (GRADIENT, PROOF))
+    return bool(shared.scalars[KIND] in (GRADIENT, PROOF, FOLLOWS))
 
 
 def penalty(params: Params) -> Penalty:
@@ -189,14 +190,14 @@ def looked(loss: Loss, shared: Shared, params: Params, given: Given) -> Step:
     primal = penalty_of(weights, penalty(params)) + float(shared.figures[0])
     dual, most = bound(loss, shared, weights, params), worst(shared, weights, params)
     scalars = shared.scalars
-    if unproved(shared):
+    if of_path(shared):
         dual = min(dual, scaled_bound(shared, weights, params))
     gap = (primal - dual) / primal if primal > 0 else 0.0
     stuck = scalars[STUCK] > 0 and gap >= 0.5 * scalars[GAP] and waiting(shared, params) <= most
     step = Step(primal, dual, shared.weights.copy(), "stalled" if stuck else "", violation=most)
     scalars[GAP] = gap
     choose(shared, weights, params, given.entries)
-    scalars[KIND] = COLLECTION
+    scalars[KIND] = ALONE if of_path(shared) else COLLECTION
     return step
 
 
@@ -274,7 +275,7 @@ def solved(
     w = np.append(shared.weights[chosen], shared.weights[-1]).astype(np.float64)
     partial = bool(scalars[PARTIAL])
     found = solve(round_of, loss, columns, penalty(params), w, WITHIN * given.tol, int(scalars[ROUNDS]), partial,
-                  given.idle, given.late, given.both)  # fmt: skip
+                  given.idle, given.late, given.both, scaled=of_path(shared))  # fmt: skip
     return taken(shared, found, chosen, w, columns.rows.size)
 
 
@@ -303,7 +304,7 @@ def taken(
     scalars[[SCALE, PLUS, MINUS, STUCK]] = found.scale, *found.sides, float(found.stuck)
     scalars[ROUNDS] += 1
     scalars[CUT] = NEARLY
-    scalars[KIND] = PROOF if joined(shared) else GRADIENT
+    scalars[KIND] = PROOF if of_path(shared) else GRADIENT
     clear(shared)
     told = {"columns": float(chosen.size), "entries": float(entries)} if collector else {}
     return Step(facts=told | {"newton_steps": float(found.steps), "cycles": float(found.cycles),
@@ -334,7 +335,7 @@ def follow(
     shared.total[:] = last.total * (params.C / before.C)
     shared.counts[:] = last.counts
     choose(shared, weights.astype(np.float64), params, entries)
-    shared.scalars[KIND] = COLLECTION
+    shared.scalars[KIND] = ALONE if of_path(shared) else COLLECTION
 
 
 # Several points of a path
@@ -346,8 +347,14 @@ def joined(shared: Shared) -> bool:
 
 
 def unproved(shared: Shared) -> bool:
-    """Whether the next read is for the gradient at the solution of one of them."""
+    """Whether the next read is for the gradient at the solution of a point of such a path."""
     return bool(shared.scalars[KIND] == PROOF)
+
+
+def of_path(shared: Shared) -> bool:
+    """Whether the state is of a point of a path that ``choose_together`` knows: its gap is to be scikit-learn's, too,
+    whether it is solved together with others or alone."""
+    return bool(shared.scalars[KIND] in (TOGETHER, PROOF, ALONE, FOLLOWS))
 
 
 def choose_together(points: Sequence[PathPoint], entries: int) -> None:
@@ -360,6 +367,9 @@ def choose_together(points: Sequence[PathPoint], entries: int) -> None:
     guess costs reads and nothing else.
     """
     ahead = [point for point in points if not point.ended]
+    for point in ahead:
+        if not of_path(point.state):
+            point.state.scalars[KIND] = FOLLOWS if sums_up(point.state) else ALONE
     if any(point.begun and sums_up(point.state) for point in ahead):
         return  # the next read is for them
     batch: list[PathPoint] = []
