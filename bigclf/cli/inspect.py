@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 import click
-import numpy as np
 
 from bigclf.cli.convert import class_text, describe, label_line, print_warnings
 from bigclf.cli.evaluate import NAMES
@@ -262,6 +261,8 @@ def _print_model(path: str, told: Mapping[str, Any]) -> None:
 
 def nonzero_weights(model: Model) -> int:
     """How many weights are not 0."""
+    import numpy as np
+
     return int(sum(np.count_nonzero(w) for w in ([model.coef_.data] if model.sparse else model.coef_)))
 
 

@@ -838,7 +838,14 @@ class Model:
 
     @classmethod
     def map(cls, path: str | os.PathLike[str]) -> Model:
-        """``load``, with the weights left in a local file whatever they are."""
+        """Read a model from the file ``path``, and leave its arrays in it, mapped, whatever their size.
+
+        A file on remote storage is read whole. The file must not be changed in place meanwhile.
+
+        Raises
+        ------
+        ModelFormatError : as of ``load``.
+        """
         name = os.fspath(path)
         _require_file(name)
         return cls._load(name, 0)
