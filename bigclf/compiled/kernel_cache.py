@@ -162,6 +162,20 @@ def _made_with(function: FunctionType) -> tuple[object, ...]:
     return tuple(_as_told(cell.cell_contents) for cell in function.__closure__ or ())
 
 
+@contextlib.contextmanager
+def _named_apart(function: FunctionType) -> Iterator[None]:
+    """numba names machine code by the function's name and a number of the process's own. Of two functions that one
+    factory makes, for two losses say, each compiled by another process, both would have the same name, and a process
+    that loads both would call one where the other is meant."""
+    name = function.__qualname__
+    if function.__closure__:
+        function.__qualname__ = f"{name}_{_sha256(repr(_made_with(function)).encode())[:16]}"
+    try:
+        yield
+    finally:
+        function.__qualname__ = name
+
+
 def _as_told(value: object) -> object:
     one = _as_python(value)
     if isinstance(one, FunctionType):
@@ -365,12 +379,14 @@ class KernelCache(FunctionCache):
             self._let_go()
 
     def letting_go(self, compiling: Callable[..., CompileResult]) -> Callable[..., CompileResult]:
-        """The same, but where it fails, so that nothing is saved, the lock is let go of: others need not wait."""
+        """The same, but where it fails, so that nothing is saved, the lock is let go of: others need not wait; and the
+        machine code has a name of its own."""
 
         @functools.wraps(compiling)
         def compiled(*types: object) -> CompileResult:
             try:
-                return compiling(*types)
+                with _named_apart(self._py_func):
+                    return compiling(*types)
             except BaseException:
                 self._let_go()
                 raise

@@ -106,6 +106,39 @@ def test_files_of_others_are_noticed(compiled, put_back):
     assert loaded() == 1
 
 
+MADE = """
+import sys, numpy as np
+from bigclf.compiled.jit import kernel
+def made_for(loss):
+    @kernel
+    def part(numbers):
+        total = 0.0
+        for k in range(numbers.size):  # long enough to be called and not pasted in
+            total += np.cos(numbers[k] * total) + np.sqrt(abs(total)) if numbers[k] > 0.5 else abs(total) / 3
+        return loss + 0 * total
+    @kernel
+    def whole(numbers):
+        total = 0.0
+        for _ in range(3):
+            total += part(numbers)
+        return total
+    return whole
+print(*[made_for(float(loss))(np.linspace(0, 1, 9)) for loss in sys.argv[1:]])
+"""
+
+
+def test_kernels_that_one_factory_made_for_two_losses_are_told_apart_whoever_compiled_them(tmp_path):
+    (tmp_path / "made.py").write_text(MADE)
+    where = environment(BIGCLF_CACHE_DIR=str(tmp_path), NUMBA_CACHE_DIR=str(tmp_path))
+
+    def said(*losses):
+        return subprocess.run([sys.executable, "made.py", *losses], cwd=tmp_path, env=where, text=True,
+                              capture_output=True, check=True).stdout.split()  # fmt: skip
+
+    assert said("1") == ["3.0"] and said("2") == ["6.0"]
+    assert said("1", "2") == ["3.0", "6.0"] and said("2", "1") == ["6.0", "3.0"]
+
+
 def test_a_full_disk_and_a_lost_directory_cost_the_cache_only(monkeypatch, caplog, compiled):
     def full(*_):
         raise OSError(28, "No space left on device")
