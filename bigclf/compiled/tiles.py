@@ -22,8 +22,11 @@ from bigclf.compiled.lanes import (
     KINDS,
     LANES,
     LONG,
+    LONGS,
     REAL,
     REALS,
+    SINGLE,
+    WORD,
     Values,
     _opened,
     _splat,
@@ -35,6 +38,7 @@ from bigclf.compiled.lanes import (
 ROWS = 64  # of a tile: two panels of them stay in the processor's first cache
 WIDE = 3  # panels that are multiplied with one at a time: 24 vectors of sums, of 32 registers
 BLOCK = LANES * LANES * WIDE  # sums of such a call
+LANE_NUMBERS = ir.Constant(LONGS, list(range(LANES)))
 ALIGNED = 8  # numbers that may be lost to begin at a cache line
 
 
@@ -98,20 +102,71 @@ def _add_panels_in_python(wide: int) -> Callable[..., None]:
 
 
 @intrinsic
-def _put_eight(typing: Context, tile, place, values, first, scale):  # type: ignore[no-untyped-def]
-    """tile[place : place + 8] = scale values[first : first + 8]"""
+def _put_columns(typing: Context, tile, place, values, first, columns, scale):  # type: ignore[no-untyped-def]
+    """scale values[first : first + columns] to a row of a tile, eight to a panel; the last panel is filled with 0."""
 
     def build(context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Values) -> ir.Value:
         into, data = (_opened(context, builder, signature, arguments, k).data for k in (0, 2))
-        x = _wide(builder, _vector(builder, data, KINDS[signature.args[2].dtype], arguments[3]))
-        _store(builder, builder.fmul(_splat(builder, arguments[4]), x), into, arguments[1])
+        kind, place, first, columns = KINDS[signature.args[2].dtype], arguments[1], arguments[3], arguments[4]
+        scale = _splat(builder, arguments[5])
+        with cgutils.for_range_slice(builder, LONG(0), columns, LONG(LANES)) as (j, _):
+            mask = builder.icmp_signed("<", LANE_NUMBERS, _splat(builder, builder.sub(columns, j)))
+            x = _masked(builder, builder.gep(data, [builder.add(first, j)]), kind, mask)
+            panel = builder.add(place, builder.mul(j, LONG(ROWS)))
+            _store(builder, builder.fmul(scale, _wide(builder, x)), into, panel)
         return context.get_dummy_value()
 
-    return types.void(tile, types.int64, values, types.int64, types.float64), build
+    return types.void(tile, types.int64, values, types.int64, types.int64, types.float64), build
 
 
-def _put_eight_in_python(tile: np.ndarray, place: int, values: np.ndarray, first: int, scale: float) -> None:
-    tile[place : place + LANES] = scale * values[first : first + LANES].astype(float)
+def _put_columns_in_python(
+    tile: np.ndarray, place: int, values: np.ndarray, first: int, columns: int, scale: float
+) -> None:
+    for j in range(0, columns, LANES):
+        x = np.zeros(LANES)
+        x[: min(LANES, columns - j)] = values[first + j : first + min(columns, j + LANES)]
+        tile[place + j * ROWS : place + j * ROWS + LANES] = scale * x
+
+
+@intrinsic
+def _add_columns(typing: Context, total, values, first, columns, factors, rows):  # type: ignore[no-untyped-def]
+    """total[j] += factors[r] values[first + r columns + j] for one row r after the other; of eight columns at a time,
+    whose sums stay in a register meanwhile."""
+
+    def build(context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Values) -> ir.Value:
+        sums, data, scales = (_opened(context, builder, signature, arguments, k).data for k in (0, 1, 4))
+        kind, (first, columns, rows) = KINDS[signature.args[1].dtype], (*arguments[2:4], arguments[5])
+        with cgutils.for_range_slice(builder, LONG(0), columns, LONG(LANES)) as (j, _):
+            mask = builder.icmp_signed("<", LANE_NUMBERS, _splat(builder, builder.sub(columns, j)))
+            where = builder.gep(sums, [j])
+            kept = cgutils.alloca_once_value(builder, _masked(builder, where, REAL, mask))
+            with cgutils.for_range(builder, rows) as row:
+                place = builder.add(builder.add(first, builder.mul(row.index, columns)), j)
+                x = _wide(builder, _masked(builder, builder.gep(data, [place]), kind, mask))
+                scale = _splat(builder, builder.load(builder.gep(scales, [row.index])))
+                builder.store(builder.fadd(builder.load(kept), builder.fmul(scale, x)), kept)
+            form = ir.FunctionType(ir.VoidType(), [REALS, ir.PointerType(), WORD, mask.type])
+            store = cgutils.get_or_insert_function(builder.module, form, f"llvm.masked.store.v{LANES}f64.p0")
+            builder.call(store, [builder.load(kept), builder.bitcast(where, ir.PointerType()), WORD(8), mask])
+        return context.get_dummy_value()
+
+    return types.void(total, values, types.int64, types.int64, factors, types.int64), build
+
+
+def _masked(builder: ir.IRBuilder, where: ir.Value, kind: ir.Type, mask: ir.Value) -> ir.Value:
+    """Eight numbers from a place on, 0 where the mask is."""
+    numbers, size = ir.VectorType(kind, LANES), 4 if kind is SINGLE else 8
+    form = ir.FunctionType(numbers, [ir.PointerType(), WORD, mask.type, numbers])
+    load = cgutils.get_or_insert_function(builder.module, form, f"llvm.masked.load.v{LANES}f{8 * size}.p0")
+    rest = ir.Constant(numbers, [0.0] * LANES)
+    return builder.call(load, [builder.bitcast(where, ir.PointerType()), WORD(size), mask, rest])
+
+
+def _add_columns_in_python(
+    total: np.ndarray, values: np.ndarray, first: int, columns: int, factors: np.ndarray, rows: int
+) -> None:
+    for r in range(rows):
+        total[:columns] += factors[r] * values[first + r * columns :][:columns].astype(float)
 
 
 @intrinsic
@@ -143,5 +198,6 @@ def _inner_eights_in_python(a: np.ndarray, i: int, b: np.ndarray, j: int, count:
 add_panels_1, add_panels_2, add_panels_3 = (
     (_add_panels_in_python if INTERPRETED else _add_panels)(wide) for wide in range(1, WIDE + 1)
 )
-put_eight: Callable[..., None] = _put_eight_in_python if INTERPRETED else _put_eight
+put_columns: Callable[..., None] = _put_columns_in_python if INTERPRETED else _put_columns
+add_columns: Callable[..., None] = _add_columns_in_python if INTERPRETED else _add_columns
 inner_eights: Callable[..., float] = _inner_eights_in_python if INTERPRETED else _inner_eights

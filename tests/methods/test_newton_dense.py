@@ -6,13 +6,13 @@ import pytest
 import scipy.sparse as sp
 from making import block_of, fit, random_rows, shards_of
 
-from bigclf.compiled import tiles
 from bigclf.errors import MemoryBudgetError
 from bigclf.maths.losses import LOSSES, plain
 from bigclf.methods import resolve
 from bigclf.methods.method import Given
 from bigclf.methods.steps import newton_dense
 
+BATCHES = newton_dense.BATCHES * newton_dense.ROWS  # the least room of a kernel: none for a tile
 D = 21  # features: with the bias two panels and a part of one
 CORNERS = ("hinge", "epsilon_insensitive")
 every_loss = pytest.mark.parametrize("loss", LOSSES)
@@ -52,7 +52,7 @@ def expected_terms(loss, m, y):
     return np.array(parts[0]), -np.array(parts[1]), np.array(parts[2])
 
 
-@pytest.mark.parametrize("room", [0, tiles.tile_numbers(D + 1)], ids=["pairs", "tiles"])
+@pytest.mark.parametrize("room", [BATCHES, newton_dense.room(D)], ids=["pairs", "tiles"])
 @pytest.mark.parametrize("loss", ["logistic", "hinge", *(pytest.param(name, marks=pytest.mark.long)
                                   for name in LOSSES if name not in ("logistic", "hinge"))])  # fmt: skip
 def test_sums_are_those_of_numpy(loss, room):
@@ -71,7 +71,28 @@ def test_sums_are_those_of_numpy(loss, room):
     above = np.triu(state.hessian.reshape(n, n))
     found = above + np.triu(above, 1).T + below + below.T + np.diag(state.diagonal)
     np.testing.assert_allclose(found, wide.T @ (wide * (c * q)[:, None]), rtol=1e-9, atol=1e-10)
-    assert (np.abs(above).max() > 0) == (room > 0) and np.abs(below).max() > 0
+    assert (np.abs(above).max() > 0) == (room > BATCHES) and np.abs(below).max() > 0
+
+
+@pytest.mark.parametrize("loss", ["hinge", "logistic"])
+def test_full_rows_side_by_side_give_the_bits_of_rows_one_by_one(loss):
+    x, y = table(200, full=1.0)
+    setting, ends = resolve("newton_dense", loss, None, None, {"C": 0.7}), []
+    block, weights = block_of(x, y), np.random.default_rng(1).standard_normal(D + 1)
+    for size in (200, 23, 1):  # one by one there is no batch, and a tile of one row
+        for kind in (newton_dense.POINT, newton_dense.LINE):
+            state = setting.shared(D, "float64")
+            state.weights[:], state.probe[:] = weights, weights[::-1]
+            state.scalars[[newton_dense.SMOOTH, newton_dense.DROP, newton_dense.KIND]] = 0.5, 0.0, kind
+            for first in range(0, 200, size):
+                order = np.arange(first, min(200, first + size))
+                setting.kernel()(block, order, state, (), setting.params(), np.full(newton_dense.room(D), np.nan))
+            ends.append(np.concatenate([state.total, state.hessian, state.diagonal, state.figures]))
+    for end, whole in zip(ends[2:], ends[:2] * 2, strict=True):
+        np.testing.assert_array_equal(end, whole)
+    f = x.toarray().astype(float) @ weights[:D]
+    _, a, _ = expected_terms(loss, y * f, y)
+    np.testing.assert_allclose(ends[0][:D], -(x.toarray().astype(float).T @ (0.7 * a * y)), rtol=1e-9)
 
 
 def test_a_matrix_that_is_not_definite_is_factored_with_more_on_its_diagonal():
@@ -79,7 +100,7 @@ def test_a_matrix_that_is_not_definite_is_factored_with_more_on_its_diagonal():
     x = sp.csr_matrix(np.hstack([x.toarray(), x.toarray()]) * 1e12)  # 1 beside 1e27 is nothing: each column twice
     setting = resolve("newton_dense", "logistic", None, None, {})
     state = setting.shared(2 * D, "float64")
-    setting.kernel()(block_of(x, y), np.arange(300), state, (), setting.params(), np.zeros(0))
+    setting.kernel()(block_of(x, y), np.arange(300), state, (), setting.params(), np.zeros(BATCHES))
     g = state.total.copy()
     assert newton_dense.factored(state, setting.params())
     s = newton_dense.solved(state, g)
@@ -92,7 +113,7 @@ def after_a_read(left, gap):
     setting = resolve("newton_dense", "logistic", None, None, {"C": 0.7})
     ends = []
     for before in (None, left):
-        state = summed("logistic", x, y, None, 0, None)
+        state = summed("logistic", x, y, None, BATCHES, None)
         g = newton_dense.regularised(state.weights, setting.params()) + state.total
         state.scalars[newton_dense.VALUE] = 100.0
         if before is not None:
@@ -250,7 +271,7 @@ def test_too_many_features_are_refused_with_what_to_take(quiet):
 
 def test_a_read_of_some_rows_is_forgotten(quiet):
     x, y = table()
-    state = summed("hinge", x, y, None, 0)
+    state = summed("hinge", x, y, None, BATCHES)
     assert newton_dense.forget(state)
     assert not (np.any(state.total) or np.any(state.hessian) or np.any(state.figures) or np.any(state.diagonal))
 

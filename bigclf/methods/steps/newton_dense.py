@@ -30,17 +30,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from bigclf.compiled.exponentials import exp_below, log1p_within
 from bigclf.compiled.jit import at, axpy, dot_ahead, entry, inlined, inner, kernel
 from bigclf.compiled.lanes import LANES
 from bigclf.compiled.tiles import (
     BLOCK,
     ROWS,
     WIDE,
+    add_columns,
     add_panels_1,
     add_panels_2,
     add_panels_3,
     inner_eights,
-    put_eight,
+    panels_of,
+    put_columns,
     tile_numbers,
 )
 from bigclf.maths.block import Counts
@@ -59,6 +62,8 @@ POINT, LINE = 0.0, 1.0
 LENGTHS = tuple(2.0 * 0.5**k for k in range(8))  # of steps that are tried in a read
 N_LENGTHS = len(LENGTHS)
 PANEL = ROWS * LANES
+HELD = 16  # panels: of so few all sums stay beside the tile for a call, in the processor's second cache
+BATCHES = 9  # numbers of each of ``ROWS`` rows that are worked on together
 FULL = 0.3  # of a row's features: from there on its products are cheaper in a tile than one by one
 FAR = 40.0  # in units of h: there a smoothed corner is straight to rounding
 SHRINK = 3.0  # h falls so many times at once, at most
@@ -155,7 +160,13 @@ def begin(n_features: int, dtype: DTypeLike, settings: Numbers) -> Shared:
 
 def room(n_features: int) -> int:
     """Numbers that a kernel wants for itself."""
-    return tile_numbers(n_features + 1)
+    return BATCHES * ROWS + tile_numbers(n_features + 1) + held_numbers(n_features + 1)
+
+
+def held_numbers(n: int) -> int:
+    """Sums of all blocks that are kept beside a tile, but for the one that ``tile_numbers`` counts."""
+    panels = panels_of(n)
+    return LANES * LANES * panels * (panels + 1) // 2 if panels <= HELD else 0
 
 
 # A loss, smoothed by h: (m, t, e, h) -> (loss, a, q, gap), all of them of a unit of C: the loss itself, minus the
@@ -165,13 +176,20 @@ def room(n_features: int) -> int:
 @inlined
 def sigma(u):  # type: ignore[no-untyped-def]
     """(1 / (1 + e^-u), 1 / (1 + e^u)), the lesser one without cancellation."""
-    if u > FAR:
-        return 1.0, 0.0
-    if u < -FAR:
-        return 0.0, 1.0
-    e = math.exp(-abs(u))
+    size = abs(u)
+    e = 0.0 if size > FAR else exp_below(-size)
     most = 1.0 / (1.0 + e)
-    return (most, e * most) if u >= 0 else (e * most, most)
+    least = e * most
+    return (most, least) if u >= 0 else (least, most)
+
+
+@inlined
+def logistic(m, t, e, h):  # type: ignore[no-untyped-def]
+    """a = sigma(-m); one exponential and one division for all."""
+    x = exp_below(-abs(m))
+    most = 1.0 / (1.0 + x)
+    least = x * most
+    return max(0.0, -m) + log1p_within(x), least if m >= 0 else most, most * least, 0.0
 
 
 @inlined
@@ -197,6 +215,8 @@ def terms_of(loss: Loss):  # type: ignore[no-untyped-def]
     """The function of a loss as above."""
     if not is_smooth(loss):
         return soft_tube if loss.tube else soft_hinge
+    if loss.name == "logistic":
+        return logistic
     value, slope, curvature = loss.value, loss.slope, loss.curvature
 
     @inlined
@@ -243,15 +263,28 @@ def add_row(a, block, i, total, bias):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def add_batch(factors, block, order, begin, count, total, bias):  # type: ignore[no-untyped-def]
+    """``add_row`` of some rows after each other; of full rows that lie side by side column by column: the same bits."""
+    n, i = total.size, at(order, begin)
+    side_by_side = True
+    for r in range(count):
+        side_by_side = side_by_side and at(order, begin + r) == i + r and is_full(block, i + r, n)
+    if side_by_side:
+        add_columns(total, block.values, at(block.indptr, i), n - 1, factors, count)
+        for r in range(count):
+            total[n - 1] += factors[r] * bias
+    else:
+        for r in range(count):
+            if factors[r] != 0:
+                add_row(factors[r], block, at(order, begin + r), total, bias)
+
+
+@inlined
 def put_row(block, i, scale, bias, n, tile, place):  # type: ignore[no-untyped-def]
     """scale x_i to a row of a tile, ``place`` that of its first number; what lies behind its columns stays."""
     first, end = at(block.indptr, i), at(block.indptr, i + 1)
     if end - first == n - 1 and block.values.size > 0:
-        eights = (n - 1) // LANES
-        for p in range(eights):
-            put_eight(tile, place + p * PANEL, block.values, first + p * LANES, scale)
-        for j in range(eights * LANES, n - 1):
-            tile[place + j // LANES * PANEL + j % LANES] = scale * np.float64(block.values[first + j])
+        put_columns(tile, place, block.values, first, n - 1, scale)
     else:
         for j in range(n):
             tile[place + j // LANES * PANEL + j % LANES] = 0.0
@@ -263,21 +296,45 @@ def put_row(block, i, scale, bias, n, tile, place):  # type: ignore[no-untyped-d
 
 @kernel
 def add_tile(tile, start, rows, n, hessian):  # type: ignore[no-untyped-def]
-    """Add the products of a tile's rows to the Hessian, above its diagonal and on it."""
+    """Add the products of a tile's rows to the Hessian, above its diagonal and on it; where it has few panels, to the
+    sums that ``move_sums`` takes and gives."""
     panels = (n + LANES - 1) // LANES
     sums = start + panels * PANEL
     for i in range(panels):
         j = i
         while j < panels:
             wide = min(WIDE, panels - j)
-            take_block(hessian, n, LANES * i, LANES * j, wide, tile, sums)
+            if panels > HELD:
+                take_block(hessian, n, LANES * i, LANES * j, wide, tile, sums)
             if wide == 3:
                 add_panels_3(tile, start + i * PANEL, start + j * PANEL, rows, sums)
             elif wide == 2:
                 add_panels_2(tile, start + i * PANEL, start + j * PANEL, rows, sums)
             else:
                 add_panels_1(tile, start + i * PANEL, start + j * PANEL, rows, sums)
-            give_block(hessian, n, LANES * i, LANES * j, wide, tile, sums)
+            if panels > HELD:
+                give_block(hessian, n, LANES * i, LANES * j, wide, tile, sums)
+            else:
+                sums += LANES * LANES * wide
+            j += wide
+
+
+@kernel
+def move_sums(tile, start, n, hessian, back):  # type: ignore[no-untyped-def]
+    """Where the Hessian has few panels: all its blocks to the room behind a tile, for all tiles of a call; and back."""
+    panels = (n + LANES - 1) // LANES
+    if panels > HELD:
+        return
+    sums = start + panels * PANEL
+    for i in range(panels):
+        j = i
+        while j < panels:
+            wide = min(WIDE, panels - j)
+            if back:
+                give_block(hessian, n, LANES * i, LANES * j, wide, tile, sums)
+            else:
+                take_block(hessian, n, LANES * i, LANES * j, wide, tile, sums)
+            sums += LANES * LANES * wide
             j += wide
 
 
@@ -314,17 +371,25 @@ def add_pairs(block, i, q, bias, n, hessian, diagonal):  # type: ignore[no-untyp
             e *= entry(block, i, k)
             for p in range(first, k):
                 hessian[j * n + np.int64(at(block.indices, p))] += e
-        hessian[last * n + j] += bias * q * entry(block, i, k)
+        if bias != 0:
+            hessian[last * n + j] += bias * q * entry(block, i, k)
     diagonal[last] += q * bias * bias
+
+
+@inlined
+def batch(scores, k):  # type: ignore[no-untyped-def]
+    """The k-th number of each row of a batch."""
+    return scores[k * ROWS : (k + 1) * ROWS]
 
 
 @kernel
 def begin_tile(tile, n):  # type: ignore[no-untyped-def]
     """Where in the array a tile begins, at a cache line; behind its columns there are zeros. -1: there is no room."""
     panels = (n + LANES - 1) // LANES
-    if tile.size < panels * PANEL + BLOCK + LANES:
+    held = LANES * LANES * panels * (panels + 1) // 2 if panels <= HELD else 0
+    if tile.size < BATCHES * ROWS + panels * PANEL + BLOCK + held + LANES:
         return -1
-    start = (-tile.ctypes.data % 64) // 8
+    start = BATCHES * ROWS + (-tile.ctypes.data % 64) // 8
     for r in range(ROWS):
         for j in range(n, panels * LANES):
             tile[start + j // LANES * PANEL + r * LANES + j % LANES] = 0.0
@@ -340,73 +405,101 @@ def sums(loss: Loss):  # type: ignore[no-untyped-def]
     soft = not is_smooth(loss)
     most = 0.25 if soft else loss.most_curved  # of the smoothed corner, in units of 1 / h
 
-    @kernel
-    def along(block, order, shared, params):  # type: ignore[no-untyped-def]
+    # Pasted in, not called: the machine code of each loss would have the same name, and kernels that other processes
+    # compiled may then call that of another loss.
+
+    @inlined
+    def of_rows(m, t, e, h, value, a, q, gap):  # type: ignore[no-untyped-def]
+        """``terms`` of a batch of rows: a loop that LLVM makes of vectors."""
+        for r in range(ROWS):
+            value[r], a[r], q[r], gap[r] = terms(m[r], t[r], e, h)
+
+    @inlined
+    def along(block, order, shared, params, scores):  # type: ignore[no-untyped-def]
         weights, probe, figures, lengths = shared.weights, shared.probe, shared.figures, shared.lengths
-        e, h = params.epsilon, shared.scalars[SMOOTH]
-        for k in range(order.size):
-            i = order[k]
-            t, c = block.labels[i], params.C * block.weights[i]
-            s = 1.0 if regression else t
-            m = s * product(block, order, k, weights, params.bias)
-            z = s * product(block, order, k, probe, params.bias)
-            if z == 0:
-                continue
-            _, here, bend, _ = terms(m, t, e, h)
-            _, there, other, _ = terms(m + lengths[0] * z, t, e, h)
-            straight = here == there and bend == 0 and other == 0  # and so it is between the two
+        e, h, last = params.epsilon, shared.scalars[SMOOTH], order.size
+        m, z, c, t = batch(scores, 0), batch(scores, 1), batch(scores, 2), batch(scores, 3)
+        there, value, a = batch(scores, 4), batch(scores, 5), batch(scores, 6)
+        q, gap = batch(scores, 7), batch(scores, 8)
+        for begin in range(0, last, ROWS):
+            rows = min(ROWS, last - begin)
+            for r in range(rows):
+                i = at(order, begin + r)
+                t[r], c[r] = block.labels[i], params.C * block.weights[i]
+                s = 1.0 if regression else t[r]
+                m[r] = s * product(block, order, begin + r, weights, params.bias)
+                z[r] = s * product(block, order, begin + r, probe, params.bias)
             for place in range(N_LENGTHS):
-                if not straight:
-                    _, there, other, _ = terms(m + lengths[place] * z, t, e, h)
-                figures[SLOPES + place] -= c * there * z
-                figures[BENDS + place] += c * other * z * z
+                for r in range(ROWS):
+                    there[r] = m[r] + lengths[place] * z[r]
+                of_rows(there, t, e, h, value, a, q, gap)
+                slope, bend = figures[SLOPES + place], figures[BENDS + place]
+                for r in range(rows):
+                    if z[r] != 0:
+                        slope -= c[r] * a[r] * z[r]
+                        bend += c[r] * q[r] * z[r] * z[r]
+                figures[SLOPES + place], figures[BENDS + place] = slope, bend
         return Counts(order.size, 0, 0, 0.0, 0.0)
 
     @kernel
     def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
         if shared.scalars[KIND] == LINE:
-            return along(block, order, shared, params)
+            return along(block, order, shared, params, scores)
         weights, total, side, figures = shared.weights, shared.total, shared.side, shared.figures
         n, e, h, fresh = total.size, params.epsilon, shared.scalars[SMOOTH], shared.scalars[FRESH] != 0
         looks = soft and h == 0
         h = TINY if looks else h
         least, fresh = shared.scalars[DROP] * most / (h if soft else 1.0), fresh and not looks
         start, filled, mistakes, before = np.int64(begin_tile(scores, n)), 0, 0, figures[LOSS]
-        for k in range(order.size):
-            i = order[k]
-            t, c = block.labels[i], params.C * block.weights[i]
-            s = 1.0 if regression else t
-            m = s * product(block, order, k, weights, params.bias)
-            value, a, q, gap = terms(m, t, e, h)
-            mistakes += value > 0 if regression else m <= 0
-            figures[LOSS] += c * value
-            figures[LACK] += c * gap
-            if looks:
-                figures[COSTS] += c
-                figures[SQUARES] += c * t * t
-            g = -c * a * s
-            if g != 0:
-                add_row(g, block, i, total, params.bias)
-            if side.size > 0:
-                place = UP if g < 0 else DOWN
-                figures[place] += c * abs(a)
-                figures[place + 1] += c * value
-                figures[place + 2] += c * a * m
-                figures[place + 3] += c * odds(m)
-                figures[place + 4] += c * gap
-                if g < 0:
-                    add_row(g, block, i, side, params.bias)
-            if fresh and q > 0 and q >= least:
-                if start >= 0 and at(block.indptr, i + 1) - at(block.indptr, i) >= FULL * (n - 1):
-                    put_row(block, i, math.sqrt(c * q), params.bias, n, scores, start + filled * LANES)
-                    filled += 1
-                    if filled == ROWS:
-                        add_tile(scores, start, filled, n, shared.hessian)
-                        filled = 0
-                else:
-                    add_pairs(block, i, c * q, params.bias, n, shared.hessian, shared.diagonal)
+        margins, labels, values = batch(scores, 0), batch(scores, 1), batch(scores, 2)
+        slopes, bends, gaps, pulls = batch(scores, 3), batch(scores, 4), batch(scores, 5), batch(scores, 6)
+        taken, size = False, order.size
+        for begin in range(0, size, ROWS):
+            count = min(ROWS, size - begin)
+            for r in range(count):
+                t = block.labels[at(order, begin + r)]
+                m = product(block, order, begin + r, weights, params.bias)
+                margins[r], labels[r] = m if regression else t * m, t
+            of_rows(margins, labels, e, h, values, slopes, bends, gaps)
+            for r in range(count):
+                t, c, m = labels[r], params.C * block.weights[at(order, begin + r)], margins[r]
+                value, gap, g = values[r], gaps[r], -c * slopes[r] * (1.0 if regression else t)
+                mistakes += value > 0 if regression else m <= 0
+                figures[LOSS] += c * value
+                figures[LACK] += c * gap
+                if looks:
+                    figures[COSTS] += c
+                    figures[SQUARES] += c * t * t
+                if side.size > 0:
+                    place = UP if g < 0 else DOWN
+                    figures[place] += c * abs(slopes[r])
+                    figures[place + 1] += c * value
+                    figures[place + 2] += c * slopes[r] * m
+                    figures[place + 3] += c * odds(m)
+                    figures[place + 4] += c * gap
+                    if g < 0:
+                        add_row(g, block, at(order, begin + r), side, params.bias)
+                pulls[r] = g
+            add_batch(pulls, block, order, begin, count, total, params.bias)
+            for r in range(count if fresh else 0):
+                i, q = at(order, begin + r), bends[r]
+                if q > 0 and q >= least:
+                    c = params.C * block.weights[i]
+                    if start >= 0 and at(block.indptr, i + 1) - at(block.indptr, i) >= FULL * (n - 1):
+                        if not taken:
+                            move_sums(scores, start, n, shared.hessian, False)
+                            taken = True
+                        put_row(block, i, math.sqrt(c * q), params.bias, n, scores, start + filled * LANES)
+                        filled += 1
+                        if filled == ROWS:
+                            add_tile(scores, start, filled, n, shared.hessian)
+                            filled = 0
+                    else:
+                        add_pairs(block, i, c * q, params.bias, n, shared.hessian, shared.diagonal)
         if filled > 0:
             add_tile(scores, start, filled, n, shared.hessian)
+        if taken:
+            move_sums(scores, start, n, shared.hessian, True)
         return Counts(order.size, mistakes, order.size, figures[LOSS] - before, 0.0)
 
     return update
