@@ -18,6 +18,7 @@ from bigclf.data.arrays import Arrays
 from bigclf.maths.block import Block, alike, explicit_values
 from bigclf.maths.losses import REGRESSION
 from bigclf.methods import METHODS, resolve
+from bigclf.methods.method import Steps
 from bigclf.training import plan
 from bigclf.training.run import Run
 
@@ -161,8 +162,9 @@ def learn(case, block, n_features, order=None, state=None, dtype="float64", bias
         block = block._replace(indices=block.indices.astype(np.uint64))
     shared, rows = state or case.state(n_features, block.n_rows, dtype)
     order = np.arange(block.n_rows) if order is None else order
-    scores = np.zeros(block.n_rows)
-    counts = case.kernel(case.view(block), order, shared, rows, case.params(bias, **given), scores)
+    scores, how = np.zeros(block.n_rows), case.method.how
+    own = np.zeros(how.room(n_features)) if isinstance(how, Steps) else scores[:0]  # a kernel's own room
+    counts = case.kernel(case.view(block), order, shared, rows, case.params(bias, **given), own if own.size else scores)
     return shared, rows, counts, scores
 
 
