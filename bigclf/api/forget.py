@@ -18,6 +18,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -34,7 +35,7 @@ from bigclf.api.old_run import (
     problem_names,
     require_same_rows,
 )
-from bigclf.api.receipt import Forgotten, Journal, Outputs, Staged, digests_of, finished, places_of, receipt_of
+from bigclf.api.receipt import Forgotten, Journal, Outputs, Staged, alone, digests_of, finished, places_of, receipt_of
 from bigclf.conversion import removing
 from bigclf.conversion.removing import Keys
 from bigclf.data.dataset import Dataset, Stored, require_trainable
@@ -157,26 +158,36 @@ def forget(
     outputs = Outputs.named(output, to, rewrite, run_dir, receipt, key, local_dir)
     if sum(value is not None for value in which) != 1:
         raise TypeError("name the rows by exactly one of rows, where and like")
-    journal = Journal.opened(outputs, [files.absolute(run), str(which._replace(rows=_listed(rows)))], overwrite)
-    if not journal.finishing:
-        _prepared(old_run(run), which, outputs, journal, data, progress)
-    return finished(outputs, journal)
+    asked = [files.absolute(run), str(which._replace(rows=_listed(rows)))]
+    journal_now = partial(Journal.opened, outputs, asked, overwrite)
+    journal = journal_now()
+    if journal.finishing:
+        with alone(journal.told["aside"], journal_now) as journal:
+            return finished(outputs, journal)
+    return _made(old_run(run), which, outputs, journal_now, data, progress)
 
 
 def _listed(rows: Sequence[int] | np.ndarray | None) -> list[int] | None:
     return None if rows is None else np.asarray(rows).tolist()
 
 
-def _prepared(
-    old: OldRun, which: Which, outputs: Outputs, journal: Journal, data: Stored | None, progress: object
-) -> None:
-    """Make everything new that is to be, and note in the journal what is left to do."""
+def _made(
+    old: OldRun,
+    which: Which,
+    outputs: Outputs,
+    journal_now: Callable[[], Journal],
+    data: Stored | None,
+    progress: object,
+) -> Forgotten:
+    """Make everything new that is to be, note in the journal what is left to do, and do it."""
     began = time.perf_counter()
     dataset = opened(old, data)
     outputs.require_usable(dataset)
     numbers = which.numbers(dataset, old.model)
     stays = removing.by_file(dataset, numbers)
-    with Staged.held(outputs, dataset) as staged:
+    with Staged.held(outputs, dataset, journal_now) as (staged, journal):
+        if journal.finishing:  # of the same call, which ended while this one came here
+            return finished(outputs, journal)
         gone = staged.write(dataset, stays, numbers, journal)
         left = staged.dataset(dataset)
         require_trainable(left, regression=old.model.regression)
@@ -193,6 +204,7 @@ def _prepared(
         )  # fmt: skip
         dataset.check_unchanged()
         journal.note_finishing(staged, told | {"places": places_of(old, dataset, outputs, sorted(stays))})
+        return finished(outputs, journal)
 
 
 def opened(old: OldRun, data: Stored | None) -> Dataset:
@@ -243,7 +255,7 @@ def _trained(
         beginning = None
         if duals:
             stays = _that_stay(old, dataset, numbers)
-            rows = Carried(source, problems, plan).filled(duals, stays)
+            rows = Carried(source, problems, plan, outputs.local_dir).filled(duals, stays)
             beginning = rows.beginning(bench, look.at, old.model.intercept_)
         else:
             for _, block in bench.every_row():
@@ -293,8 +305,8 @@ def _that_stay(old: OldRun, dataset: Dataset, numbers: np.ndarray) -> np.ndarray
 class Carried:
     """Dual variables of the rows that are left, in their new places, and what training begins with."""
 
-    def __init__(self, source: Rows, problems: list[Problem], plan: Plan) -> None:
-        self.source, self.problems, self.plan = source, problems, plan
+    def __init__(self, source: Rows, problems: list[Problem], plan: Plan, local_dir: str | None) -> None:
+        self.source, self.problems, self.plan, self.local_dir = source, problems, plan, local_dir
         self.alphas: list[np.ndarray] = []
         self.positive: list[np.ndarray] = []  # of each problem and row, whether a_i s_i > 0
         rows = source.chunks.rows
@@ -312,11 +324,12 @@ class Carried:
         return self
 
     def _room(self, shape: tuple[int, ...]) -> np.ndarray:
-        """Memory, or where the plan has none for it a file."""
+        """Memory, or where the plan has none for it a file; RunError: the disk has no room."""
         if not self.plan.rows_sides:
             return np.zeros(shape)
-        size = int(np.prod(shape))
-        return files.filed_array(size, np.dtype(np.float64), files.scratch_directory()).reshape(shape)
+        size, dtype, directory = int(np.prod(shape)), np.dtype(np.float64), files.scratch_directory(self.local_dir)
+        with files.naming_full_disk(directory, size * dtype.itemsize):
+            return files.filed_array(size, dtype, directory).reshape(shape)
 
     def beginning(self, bench: Bench, look: Callable[[Block], None], constants: np.ndarray) -> Checkpoint:
         """The sums that go with them, made anew in one pass over the rows, as a checkpoint.

@@ -7,7 +7,7 @@ import hashlib
 import json
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 
 VERSION = 1
+LOCK = ".lock"
 ASIDE = ".bigclf-forgetting"  # directory where shards wait that are to take the places of others beside it
 PROMISE = (
     "The model is within its tolerance of the optimum of the rows that are left. "
@@ -133,9 +134,8 @@ class Journal:
 
     def begin(self) -> None:
         """Nothing of what is there goes on."""
-        self.told = {name: self.told[name] for name in ("version", "salt", "asked")}
         clear(self.outputs.run_dir)
-        self._write()
+        self._write({name: self.told[name] for name in ("version", "salt", "asked")})
 
     @property
     def finishing(self) -> bool:
@@ -148,17 +148,21 @@ class Journal:
 
     def note_staged(self, rows: str, fingerprints: list[object]) -> None:
         """The new shards are whole."""
-        self.told |= {"rows": rows, "staged": fingerprints}
-        self._write()
+        self._write({**self.told, "rows": rows, "staged": fingerprints})
 
     def note_finishing(self, staged: Staged, receipt: Mapping[str, object]) -> None:
         """Everything new is whole."""
-        self.told |= {"moves": staged.moves, "aside": staged.directories, "receipt": receipt}
-        self._write()
+        self._write({**self.told, "moves": staged.moves, "aside": staged.directories, "receipt": receipt})
 
-    def _write(self) -> None:
+    def give_up(self) -> None:
+        """Remove the new run, as far as it is this call's."""
+        if _read(self.path).get("asked") == self.told["asked"]:
+            clear(self.outputs.run_dir)
+
+    def _write(self, told: dict[str, object]) -> None:
         files.make_directory(self.outputs.run_dir)
-        files.publish_text(self.path, json.dumps(self.told, default=plain))
+        files.publish_text(self.path, json.dumps(told, default=plain))
+        self.told = told  # only what is in the file counts
 
 
 def _read(path: str) -> dict[str, object]:
@@ -186,6 +190,39 @@ def _require_free(outputs: Outputs, overwrite: bool, begun: bool) -> None:
 # The new shards
 
 
+@contextlib.contextmanager
+def alone(directories: Sequence[str], journal_now: Callable[[], Journal]) -> Iterator[Journal]:
+    """Hold directories where shards wait, to the last file that takes its place; the journal as it is then: another
+    process may have ended since it was opened first, and what that made is not to be removed.
+
+    Raises
+    ------
+    RunError : another process has them, or left outputs.
+    """
+    with contextlib.ExitStack() as stack:
+        held = []
+        try:
+            for directory in directories:
+                stack.callback(files.unlock, _lock(directory))
+                held.append(directory)
+            journal = journal_now()
+        except BaseException:
+            for directory in held:
+                if files.list_directory(directory) == [LOCK]:  # made for the lock alone
+                    files.remove_tree(directory)
+            raise
+        yield journal
+
+
+def _lock(directory: str) -> int:
+    while True:
+        files.make_directory(directory)
+        with contextlib.suppress(FileNotFoundError):  # who had it removed it
+            if (lock := files.lock(files.join(directory, LOCK))) is None:
+                raise RunError(f"{directory}: another process takes rows out of these shards; wait for it")
+            return lock
+
+
 class Staged:
     """New shards where they wait.
 
@@ -209,20 +246,24 @@ class Staged:
 
     @classmethod
     @contextlib.contextmanager
-    def held(cls, outputs: Outputs, dataset: Dataset) -> Iterator[Staged]:
-        """Hold the directories; RunError while another process does."""
+    def held(
+        cls, outputs: Outputs, dataset: Dataset, journal_now: Callable[[], Journal]
+    ) -> Iterator[tuple[Staged, Journal]]:
+        """As ``alone``; DataError where the shards are others by now."""
         staged = cls(outputs, dataset)
-        with contextlib.ExitStack() as stack:
-            for directory in staged.directories:
-                files.make_directory(directory)
-                if (lock := files.lock(files.join(directory, ".lock"))) is None:
-                    raise RunError(f"{directory}: another process takes rows out of these shards; wait for it")
-                stack.callback(files.unlock, lock)
+
+        def still() -> Journal:
+            journal = journal_now()
+            if not journal.finishing:
+                dataset.check_unchanged()
+            return journal
+
+        with alone(staged.directories, still) as journal:
             try:
-                yield staged
+                yield staged, journal
             except Exception as error:
-                if not isinstance(error, Interrupted):
-                    staged.give_up()
+                if not isinstance(error, Interrupted) and not journal.finishing:
+                    staged.give_up(journal)
                 raise
 
     def write(
@@ -238,7 +279,7 @@ class Staged:
                 files.clear_left(room)
             return removing.blocks_of(dataset, stays)
         for directory in self.directories:
-            files.clear_directory(directory, keep=[".lock"])
+            files.clear_directory(directory, keep=[LOCK])
         for room in self.rooms:
             files.make_directory(room)
         journal.begin()
@@ -250,10 +291,10 @@ class Staged:
         journal.note_staged(rows, self._marks(dataset, places))
         return gone
 
-    def give_up(self) -> None:
+    def give_up(self, journal: Journal) -> None:
         """Everything is as it was before."""
         with contextlib.suppress(OSError, RunError):
-            clear(self.outputs.run_dir)
+            journal.give_up()
         for directory in self.directories:
             files.remove_tree(directory)
 

@@ -1125,6 +1125,18 @@ def scratch_directory(preferred: PathLike | None = None) -> str:
     return str(cache_home())
 
 
+@contextlib.contextmanager
+def naming_full_disk(directory: PathLike, size: int) -> Iterator[None]:
+    """Turn an OSError into a RunError that says where ``size`` bytes had no room, and what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"the disk of {os.fspath(directory)!r} has no room for {size:,} bytes that the memory budget has "
+            f"none for ({error.strerror}): make room there, or name another directory (local_dir; TMPDIR without it)"
+        ) from error
+
+
 def filed_copy(array: np.ndarray, directory: PathLike) -> np.ndarray:
     """A copy that can be changed and lies in a nameless file, mapped: no memory but that of the page cache.
 
@@ -1136,16 +1148,10 @@ def filed_copy(array: np.ndarray, directory: PathLike) -> np.ndarray:
 
     if not array.size:
         return array.copy()
-    try:
-        with tempfile.TemporaryFile(dir=directory) as file:
-            file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8))  # a full disk is told here, no signal
-            file.flush()
-            mapped = mmap.mmap(file.fileno(), array.nbytes)
-    except OSError as error:
-        raise RunError(
-            f"the disk of {os.fspath(directory)!r} has no room for {array.nbytes:,} bytes that the memory budget has "
-            f"none for ({error.strerror}): make room there, or name another directory (local_dir; TMPDIR without it)"
-        ) from error
+    with naming_full_disk(directory, array.nbytes), tempfile.TemporaryFile(dir=directory) as file:
+        file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8))  # a full disk is told here, no signal
+        file.flush()
+        mapped = mmap.mmap(file.fileno(), array.nbytes)
     return np.frombuffer(mapped, array.dtype).reshape(array.shape)
 
 

@@ -1,7 +1,9 @@
 """``forget``: the optimum of the rows that are left, no byte of the others in what is rewritten, and what is named."""
 
+import errno
 import json
 import os
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -12,10 +14,12 @@ from click.testing import CliRunner
 from making import random_rows, shards_of
 
 import bigclf
+from bigclf import files
 from bigclf.api import forget as verb
 from bigclf.api import receipt
 from bigclf.cli import main
 from bigclf.errors import DataError, RunError
+from bigclf.training import plan as planning
 
 N = 400
 GONE = np.array([0, 7, 8, 150, 399])
@@ -84,15 +88,24 @@ def test_the_model_is_the_optimum_of_the_rows_that_are_left(name, tmp_path):
     assert bigclf.load(tmp_path / "m.bigclf").facts["data"] == bigclf.Dataset(tmp_path / "left").digest or real
 
 
-def test_rows_of_weight_zero_have_numbers_too_and_dual_variables_on_disk_are_carried(tmp_path, monkeypatch):
-    from bigclf.training import plan
+@pytest.fixture
+def on_disk(monkeypatch):
+    """Where rows are streamed, their dual variables are on disk."""
+    makes = planning.make_plan
 
-    monkeypatch.setattr(plan, "ROW_SHARE", 1e-6)
+    def made(*given, **named):
+        plan = makes(*given, **named)
+        return plan if plan.resident else replace(plan, rows_sides=2)
+
+    monkeypatch.setattr(planning, "make_plan", made)
+
+
+def test_rows_of_weight_zero_have_numbers_too_and_dual_variables_on_disk_are_carried(tmp_path, on_disk):
     x, y = random_rows(N, 30)
     weights = np.arange(N) % 3 / 2.0
     _trained(tmp_path, x, y, weights, loss="squared_hinge", memory="17MB")
     found = bigclf.forget(tmp_path / "run", tmp_path / "m.bigclf", rows=GONE, to=tmp_path / "left", progress=False)
-    assert found.receipt["after"]["began_with"] == "dual variables"
+    assert found.receipt["after"]["began_with"] == "dual variables" and found.model.result_.plan["rows_sides"] == 2
     assert found.receipt["scanned"]["rows"] == N - GONE.size
     x, y, weights = _without(x, y, weights)
     again = bigclf.fit(x, y, sample_weight=weights, algo="dcd", loss="squared_hinge", tol=1e-6, progress=False)
@@ -268,8 +281,81 @@ def test_broken_off_anywhere_the_same_call_goes_on(last, way, tmp_path, monkeypa
     found = bigclf.forget(tmp_path / "run", tmp_path / "m.bigclf", **call)
     assert bigclf.Dataset(tmp_path / ("rows" if way == "rewrite" else "left")).n_rows == N - GONE.size
     assert found.receipt["after"]["converged"] and (tmp_path / "run").exists() == (way == "to")
-    names = [name for _, folders, files in os.walk(tmp_path) for name in (*folders, *files)]
+    names = [name for _, folders, there in os.walk(tmp_path) for name in (*folders, *there)]
     assert not [name for name in names if name.startswith(".") or name == "forgetting.json"]
+
+
+@pytest.mark.parametrize("way", ["to", "rewrite"])
+@pytest.mark.parametrize("rows", [[0, 7], [3]], ids=["the same", "other rows"])
+def test_one_that_comes_second_to_the_lock_leaves_what_the_first_made(rows, way, tmp_path, monkeypatch):
+    x, y = random_rows(N, 30)
+    _trained(tmp_path, x, y, loss="hinge")
+    where = {"rewrite": True} if way == "rewrite" else {"to": tmp_path / "left"}
+    given = tmp_path / "run", tmp_path / "m.bigclf"
+    lock, made = files.lock, {}
+
+    def late(path, *more):
+        monkeypatch.setattr(files, "lock", lock)
+        bigclf.forget(*given, rows=[0, 7], progress=False, **where)
+        made.update(_bytes_under(tmp_path))
+        return lock(path, *more)
+
+    monkeypatch.setattr(files, "lock", late)
+    with pytest.raises((DataError, RunError), match=r"already exists|since it was first read"):
+        bigclf.forget(*given, rows=rows, progress=False, **where)
+    assert str(tmp_path / "m.bigclf.run" / "run.json") in made
+    assert dict(_bytes_under(tmp_path)) == made and not list(tmp_path.rglob(".*"))
+
+
+def test_nobody_else_takes_places_while_files_take_theirs(tmp_path, monkeypatch):
+    x, y = random_rows(N, 30)
+    _trained(tmp_path, x, y, loss="hinge")
+    call = dict(rows=[0, 7], rewrite=True, progress=False)
+    names, refused = receipt._name_files, []
+
+    def beside(*given):
+        with monkeypatch.context() as patch, pytest.raises(RunError, match="another process takes rows out") as error:
+            patch.setattr(receipt, "_name_files", names)
+            bigclf.forget(tmp_path / "run", tmp_path / "m.bigclf", **call)
+        refused.append(error)
+        names(*given)
+
+    monkeypatch.setattr(receipt, "_name_files", beside)
+    bigclf.forget(tmp_path / "run", tmp_path / "m.bigclf", **call)
+    assert refused and bigclf.Dataset(tmp_path / "rows").n_rows == N - 2 and not list(tmp_path.rglob(".*"))
+
+
+def test_a_failure_before_anything_is_written_leaves_the_run_that_was_to_be_replaced(tmp_path, monkeypatch):
+    x, y = random_rows(N, 30)
+    _trained(tmp_path, x, y, loss="hinge")
+    call = dict(to=tmp_path / "left", progress=False)
+    bigclf.forget(tmp_path / "run", tmp_path / "m.bigclf", rows=[1], **call)
+    before = dict(_bytes_under(tmp_path))
+
+    def fails(*given, **named):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(files, "clear_directory", fails)
+    with pytest.raises(OSError, match="Input/output"):
+        bigclf.forget(tmp_path / "run", tmp_path / "m.bigclf", rows=[2], overwrite=True, **call)
+    assert dict(_bytes_under(tmp_path)) == before
+
+
+def test_a_disk_without_room_for_the_carried_dual_variables_is_named(tmp_path, on_disk, monkeypatch):
+    reserve, size = files.reserve, 8 * (N - GONE.size)
+
+    def full(descriptor, asked):  # the file that training has them in was there first
+        if asked == size:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        reserve(descriptor, asked)
+
+    x, y = random_rows(N, 30)
+    _trained(tmp_path, x, y, loss="squared_hinge", memory="17MB")
+    monkeypatch.setattr(files, "reserve", full)
+    with pytest.raises(RunError, match=r"local' has no room for 3,160 bytes .*No space left.*local_dir"):
+        bigclf.forget(tmp_path / "run", tmp_path / "m.bigclf", rows=GONE, to=tmp_path / "left", progress=False,
+                      local_dir=tmp_path / "local")  # fmt: skip
+    assert bigclf.Dataset(tmp_path / "rows").n_rows == N and not (tmp_path / "m.bigclf.run").exists()
 
 
 def test_what_cannot_be_done_is_refused_and_nothing_is_changed(tmp_path):
