@@ -85,8 +85,9 @@ def test_the_package_answers_at_once_and_has_what_it_promises():
 
 
 ENDING = """
-import atexit, sys, threading, time
+import atexit, ctypes, sys, threading, time
 from bigclf.__main__ import run
+ctypes.CDLL(None).printf(b" printed")
 atexit.register(lambda: sys.stdout.write("end"))
 threading.Thread(target=lambda: (time.sleep(0.2), sys.stdout.write("thread "))).start()
 class Late:
@@ -99,12 +100,50 @@ run()
 
 @pytest.mark.parametrize(("words", "code", "said"), [(["--version"], 0, "bigclf, version"), (["nothing"], 2, "")])
 def test_the_process_ends_as_any_other_but_is_not_taken_apart(words, code, said):
-    done = subprocess.run([sys.executable, "-c", ENDING, *words], capture_output=True, text=True, timeout=120)
-    assert done.returncode == code and done.stdout.startswith(said) and done.stdout.endswith("thread end")
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}  # of C's streams, too
+    done = subprocess.run([sys.executable, "-c", ENDING, *words], capture_output=True, text=True, timeout=120, env=env)
+    assert done.returncode == code and done.stdout.startswith(said) and done.stdout.endswith("thread end printed")
 
 
-def test_who_watches_sees_the_end():
-    code = "import sys, bigclf.__main__ as m\nsys.setprofile(lambda *_: None)\ntry: m.run()\nfinally: print('seen')"
+INTERRUPTED = """
+import os, signal, threading, time
+from bigclf.__main__ import run
+def late():
+    while threading.main_thread().is_alive() and not ending.is_set():
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+ending, wait = threading.Event(), threading._shutdown
+threading._shutdown = lambda: (ending.set(), wait())
+threading.Thread(target=late).start()
+threading.Thread(target=time.sleep, args=(0.5,)).start()
+run()
+"""
+
+
+def test_impatience_at_the_end_changes_no_exit_code():
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED, "nothing"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+
+
+CALLED = """
+import runpy, sys
+{}
+def call():
+    sys.argv[0] = "bigclf"
+    {}
+try: call()
+finally: print('seen')
+"""
+CALLS = {
+    "profiler": ("sys.setprofile(lambda *_: None)", "runpy.run_module('bigclf', run_name='__main__')"),
+    "function": ("", "from bigclf.__main__ import run; run()"),
+    "module": ("", "runpy.run_module('bigclf', run_name='__main__')"),  # as profilers that no hook tells of
+}
+
+
+@pytest.mark.parametrize("how", CALLS)
+def test_who_calls_sees_the_end(how):
+    code = CALLED.format(*CALLS[how])
     done = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and done.stdout.endswith("seen\n")
 
