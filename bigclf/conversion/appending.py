@@ -120,9 +120,9 @@ def adopt(directory: str, out: files.PathLike, before: Dataset, note: Callable[[
         for name, mine in zip(names, new, strict=True):
             files.put(files.join(directory, mine), files.join(out, name))
         _add_bad_rows(directory, out, was["bad_bytes"])
-        paths = [*before.files, *(files.join(out, name) for name in names)]
+        every = sorted([*map(files.base_name, before.files), *names])  # ``before`` may be known by a relative path
         try:
-            whole = Dataset(sorted(paths))
+            whole = Dataset([files.join(out, name) for name in every])
             told = together(was["conversion"], Dataset(directory).conversion)
             whole.write_manifest(str(out), told)
         except DataError:

@@ -141,6 +141,22 @@ def test_killed_when_all_was_there_the_same_appending_appends_nothing(tmp_path, 
     assert bigclf.convert(b, tmp_path / "s", append=True, **SMALL).n_rows == 100 + 60 * there  # now it is asked for
 
 
+def test_a_relative_path_is_known_as_well(tmp_path, text, monkeypatch):
+    a, b = text("a", 60), text("b", 50, seed=1)
+    monkeypatch.chdir(tmp_path)
+    sources = bigclf.convert(a, "s", **SMALL).conversion["sources"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Workplace, "leave", lambda self, finished: files.unlock(self._lock))  # killed when all was there
+        bigclf.convert(b, "s", append=True, **SMALL)
+    for _ in range(2):
+        found = bigclf.Dataset("s")
+        assert (
+            found.n_rows == 110 and found.conversion["sources"][:1] == sources and len(found.origin()["sources"]) == 2
+        )
+        if os.path.exists(".s.converting"):
+            bigclf.convert(b, "s", append=True, **SMALL)
+
+
 @pytest.mark.parametrize("first", [False, True])
 def test_a_conversion_that_ended_is_not_taken_for_an_appending_nor_the_other_way_round(
     tmp_path, text, monkeypatch, first
