@@ -28,7 +28,7 @@ from bigclf.stream import raw_store as raw
 from bigclf.stream import row_files, working_set
 from bigclf.training.problems import Problem
 from bigclf.training.sampling import ROOM
-from bigclf.units import format_bytes
+from bigclf.units import format_bytes, plural
 
 if TYPE_CHECKING:
     from bigclf.data.rows import Rows
@@ -1050,8 +1050,8 @@ def group_edges(nnz: np.ndarray, groups: int) -> list[tuple[int, int]]:
     """Cut the chunks into ``groups`` runs of about as many non-zeros; ValueError when there are fewer chunks."""
     if groups > nnz.size:
         raise ValueError(
-            f"groups={groups} is more than the data have chunks ({nnz.size:,}): take as many groups at most, or write "
-            "smaller chunks (bigclf convert --chunk-nnz)"
+            f"groups={groups} is too many: the data have {plural(nnz.size, 'chunk')}, and each group needs one; take "
+            "fewer groups, or write smaller chunks (bigclf convert --chunk-nnz)"
         )
     total = np.concatenate([[0], np.cumsum(nnz)])
     edges = np.searchsorted(total, np.linspace(0, total[-1], groups + 1)[1:-1])

@@ -498,7 +498,7 @@ def test_a_shape_is_the_same_rows_each_time_and_has_both_classes(name, tmp_path)
 def test_one_table_of_shapes_losses_and_programs(tmp_path, cache):
     out = tmp_path / "out"
     words = "bench", "--shape", "clicks,noisy_table", "--size", "tiny", "--jobs", "squared_hinge", "--rounds", "1"
-    said, _ = bigclf(*words, "--against", "sklearn", "--cache", cache, "--time-limit", "20", "-o", str(out), "--json")
+    said, _ = bigclf(*words, "--against", "sklearn", "--cache", cache, "--time-limit", "120", "-o", str(out), "--json")
     told = json.loads(said)
     assert [shape["data"]["name"] for shape in told["shapes"]] == ["noisy_table", "clicks"]  # in their own order
     for shape in told["shapes"]:
