@@ -20,6 +20,7 @@ import os
 import re
 import secrets
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -1029,8 +1030,10 @@ def alone(path: PathLike) -> Iterator[None]:
     try:
         yield
     finally:
-        remove(path)
-        unlock(held)
+        try:
+            remove(path)
+        finally:
+            unlock(held)
 
 
 def lock(path: PathLike, wait: bool = False) -> int | None:
@@ -1057,11 +1060,29 @@ def unlock(descriptor: int | None) -> None:
 
 
 def remove_tree(path: PathLike, surely: bool = False) -> None:
-    """Remove a directory and all in it, as far as that is possible; ``surely`` : OSError where it is not."""
+    """Remove a directory and all in it, as far as that is possible; ``surely`` : OSError where it is not. What the
+    device fails to remove is tried once more: a file that stays keeps the directories above it."""
     if is_remote(path):
         remote.remove(str(path), tree=True)
         return
-    shutil.rmtree(path, ignore_errors=not surely)
+
+    def once_more(call: Callable[[str], object], failed: str, error: Any) -> None:
+        error = error[1] if isinstance(error, tuple) else error  # Python 3.11
+        try:
+            if not (call in (os.unlink, os.rmdir) and error.errno in PASSING):
+                raise error
+            call(failed)
+        except OSError:
+            if surely:
+                raise
+
+    if sys.version_info >= (3, 12):
+        shutil.rmtree(path, onexc=once_more)
+    else:
+        shutil.rmtree(path, onerror=once_more)
+
+
+PASSING = (errno.EIO, errno.EBUSY, errno.ESTALE, errno.ETIMEDOUT)  # a device or a server may do it a moment later
 
 
 def _sync(path: str) -> None:

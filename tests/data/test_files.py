@@ -294,6 +294,24 @@ def test_a_tree_is_removed_surely_or_as_far_as_that_is_possible(tmp_path, monkey
         files.remove_tree(tmp_path / "a", surely=True)
 
 
+@pytest.mark.parametrize("name", ["unlink", "rmdir"])
+def test_what_the_device_once_fails_to_remove_does_not_stay(name, tmp_path, monkeypatch):
+    """A lock that stayed kept the hidden directory that outputs had waited in."""
+    real, failed = getattr(os, name), []
+
+    def fails_once(path, **more):
+        if not failed:
+            failed.append(path)
+            raise OSError(errno.EIO, "Input/output error")
+        real(path, **more)
+
+    with files.together([str(tmp_path / "a"), str(tmp_path / "b")]) as place:
+        for path in place.values():
+            files.publish_text(path, "x")
+        monkeypatch.setattr(os, name, fails_once)
+    assert failed and sorted(os.listdir(tmp_path)) == ["a", "b"]
+
+
 def test_append_line_and_sizes(tmp_path):
     path = tmp_path / "log"
     files.append_line(path, "one")
