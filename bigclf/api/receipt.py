@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 VERSION = 1
 LOCK = ".lock"
 ASIDE = ".bigclf-forgetting"  # directory where shards wait that are to take the places of others beside it
+BESIDE = ".forgetting"  # ends the name of the hidden directory beside an output
 PROMISE = (
     "The model is within its tolerance of the optimum of the rows that are left. "
     "This does not say that no trace of the others is left in it."
@@ -127,8 +128,8 @@ class Journal:
         if told.get("asked") == mark:
             return cls(outputs, told)
         if told.get("receipt"):
-            raise RunError(f"{outputs.run_dir}: another forgetting was broken off while files took their places; give "
-                           "its command again first")  # fmt: skip
+            raise RunError(f"{outputs.run_dir}: another bigclf forget lets files take their places, or was broken off "
+                           "there; wait for it, or give its command again first")  # fmt: skip
         _require_free(outputs, overwrite, begun=bool(told))
         return cls(outputs, {"version": VERSION, "salt": salt, "asked": mark})
 
@@ -192,17 +193,18 @@ def _require_free(outputs: Outputs, overwrite: bool, begun: bool) -> None:
 
 @contextlib.contextmanager
 def alone(directories: Sequence[str], journal_now: Callable[[], Journal]) -> Iterator[Journal]:
-    """Hold directories where shards wait, to the last file that takes its place; the journal as it is then: another
-    process may have ended since it was opened first, and what that made is not to be removed.
+    """Hold hidden directories (``Staged.directories``), to the last file that takes its place; the journal as it is
+    then: another process may have ended since it was opened first, and what that made is not to be removed.
 
     Raises
     ------
-    RunError : another process has them, or left outputs.
+    RunError : another process has one of them, or left outputs.
     """
     with contextlib.ExitStack() as stack:
         held = []
         try:
-            for directory in directories:
+            for directory in sorted({*directories}):  # all in one order, or two could refuse each other
+                stack.enter_context(files.made_for(directory))
                 stack.callback(files.unlock, _lock(directory))
                 held.append(directory)
             journal = journal_now()
@@ -219,28 +221,48 @@ def _lock(directory: str) -> int:
         files.make_directory(directory)
         with contextlib.suppress(FileNotFoundError):  # who had it removed it
             if (lock := files.lock(files.join(directory, LOCK))) is None:
-                raise RunError(f"{directory}: another process takes rows out of these shards; wait for it")
+                raise RunError(_taken(directory))
             return lock
+
+
+def _taken(directory: str) -> str:
+    """What another process has, in words."""
+    if files.base_name(directory) == ASIDE:
+        return f"{directory}: another process takes rows out of these shards; wait for it"
+    output = files.base_name(directory)[1 : -len(BESIDE)]
+    return (
+        f"{files.join(files.parent_directory(directory), output)}: another bigclf forget writes there; wait for it, or "
+        "name another output"
+    )
+
+
+def _beside(output: str) -> str:
+    """The hidden directory by which one process has an output."""
+    place = files.beside(output)
+    return files.join(files.parent_directory(place), f".{files.base_name(place)}{BESIDE}")
 
 
 class Staged:
     """New shards where they wait.
 
-    directories : hidden ones, beside the shards or beside the new directory; rooms : in them, where shards wait.
+    directories : hidden ones, beside the shards and beside each output; rooms : in them, where shards wait.
     moves : (from, to) of each file, or of the directory. waiting : of each shard, where it waits.
     """
 
     def __init__(self, outputs: Outputs, dataset: Dataset) -> None:
         self.outputs, paths = outputs, [files.absolute(path) for path in dataset.files]
         self.files = paths
+        self.directories = [_beside(path) for path in (outputs.model, outputs.run_dir, outputs.receipt)]
         if outputs.to is not None:
-            aside = files.join(files.parent_directory(outputs.to), f".{files.base_name(outputs.to)}.forgetting")
-            self.directories, self.rooms = [aside], [files.join(aside, "rows")]
+            aside = _beside(outputs.to)
+            self.directories.append(aside)
+            self.rooms = [files.join(aside, "rows")]
             self.waiting = [files.join(aside, "rows", name) for name in _names(paths)]
             self.moves = [[*self.rooms, outputs.to]]
         else:
             beside = [files.join(files.parent_directory(path), ASIDE) for path in paths]
-            self.directories = self.rooms = sorted(set(beside))
+            self.rooms = sorted(set(beside))
+            self.directories += self.rooms
             self.waiting = [files.join(place, files.base_name(path)) for place, path in zip(beside, paths, strict=True)]
             self.moves = []
 

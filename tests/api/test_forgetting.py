@@ -314,7 +314,7 @@ def test_nobody_else_takes_places_while_files_take_theirs(tmp_path, monkeypatch)
     names, refused = receipt._name_files, []
 
     def beside(*given):
-        with monkeypatch.context() as patch, pytest.raises(RunError, match="another process takes rows out") as error:
+        with monkeypatch.context() as patch, pytest.raises(RunError, match="another bigclf forget writes") as error:
             patch.setattr(receipt, "_name_files", names)
             bigclf.forget(tmp_path / "run", tmp_path / "m.bigclf", **call)
         refused.append(error)
@@ -323,6 +323,35 @@ def test_nobody_else_takes_places_while_files_take_theirs(tmp_path, monkeypatch)
     monkeypatch.setattr(receipt, "_name_files", beside)
     bigclf.forget(tmp_path / "run", tmp_path / "m.bigclf", **call)
     assert refused and bigclf.Dataset(tmp_path / "rows").n_rows == N - 2 and not list(tmp_path.rglob(".*"))
+
+
+@pytest.mark.parametrize("shared", ["output", "run_dir", "receipt", "to", "rows"])
+def test_two_at_once_share_neither_an_output_nor_shards_that_are_rewritten(shared, tmp_path, monkeypatch):
+    """Two over different shards, with one output in common, were both let in."""
+    x, y = random_rows(N, 30)
+    names, rewrite = ["output", "receipt", "run_dir", "to"][: 3 if shared == "rows" else 4], shared == "rows"
+    outputs = {name: tmp_path / "out" / name for name in names}
+    others = {name: tmp_path / "new" / name for name in names}
+    if not rewrite:
+        others[shared] = outputs[shared]
+    for name in ("one", "two"):
+        _trained(tmp_path / name, x, y, loss="hinge")
+    before, trains, refused = dict(_bytes_under(tmp_path / "two")), verb._trained, []
+    told = "process takes rows out of these shards" if rewrite else f"out/{shared}: another bigclf forget writes there"
+
+    def beside(*given):
+        monkeypatch.setattr(verb, "_trained", trains)
+        with pytest.raises(RunError, match=told) as error:
+            run = tmp_path / ("one" if rewrite else "two") / "run"
+            bigclf.forget(run, rows=[1], rewrite=rewrite, progress=False, **others)
+        refused.append(error)
+        return trains(*given)
+
+    monkeypatch.setattr(verb, "_trained", beside)
+    found = bigclf.forget(tmp_path / "one" / "run", rows=GONE, rewrite=rewrite, progress=False, **outputs)
+    assert refused and found.receipt["rows"]["left"] == N - GONE.size
+    assert dict(_bytes_under(tmp_path / "two")) == before
+    assert sorted(os.listdir(tmp_path)) == ["one", "out", "two"] and sorted(os.listdir(tmp_path / "out")) == names
 
 
 def test_a_failure_before_anything_is_written_leaves_the_run_that_was_to_be_replaced(tmp_path, monkeypatch):
