@@ -35,7 +35,18 @@ from bigclf.api.old_run import (
     problem_names,
     require_same_rows,
 )
-from bigclf.api.receipt import Forgotten, Journal, Outputs, Staged, alone, digests_of, finished, places_of, receipt_of
+from bigclf.api.receipt import (
+    Forgotten,
+    Journal,
+    Outputs,
+    Staged,
+    alone,
+    digests_of,
+    earlier_places,
+    finished,
+    places_of,
+    receipt_of,
+)
 from bigclf.conversion import removing
 from bigclf.conversion.removing import Keys
 from bigclf.data.dataset import Dataset, Stored, require_trainable
@@ -203,7 +214,8 @@ def _made(
             digests=digests_of(gone, dataset.classes, outputs.key), names=which.where,
         )  # fmt: skip
         dataset.check_unchanged()
-        journal.note_finishing(staged, told | {"places": places_of(old, dataset, outputs, sorted(stays))})
+        places = places_of(old, dataset, outputs, sorted(stays))
+        journal.note_finishing(staged, told | {"places": places, "earlier": earlier_places(old, places)})
         return finished(outputs, journal)
 
 

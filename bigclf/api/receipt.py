@@ -39,7 +39,8 @@ PROMISE = (
     "The model is within its tolerance of the optimum of the rows that are left. "
     "This does not say that no trace of the others is left in it."
 )
-KEPT, REPLACED, REMOVED = "stays", "replaced", "removed"
+KEPT, REPLACED, REMOVED, GONE = "stays", "replaced", "removed", "gone"
+OLD_MODEL = "model that learned from the rows"
 OLD_RUN = "run: dual variables of the rows, and the model that learned from them"
 SAME_SOURCES = "cache: shards of the same raw files"
 
@@ -451,8 +452,31 @@ def places_of(old: OldRun, dataset: Dataset, outputs: Outputs, changed: Sequence
     if dataset.conversion.get("sources") or dataset.made_of:
         found.append((dataset.made_of or "(not known where)", "raw files that the shards were made of", KEPT))
     if old.path is None or not old.at.startswith(f"{old.path}/"):
-        found.append((old.at, "model that learned from the rows", KEPT))
+        found.append((old.at, OLD_MODEL, KEPT))
     return [{"path": path, "what": what, "done": done} for path, what, done in found]
+
+
+def earlier_places(old: OldRun, places: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    """Places of the requests that the old model came of, as their receipts named them, but for those of this one: what
+    stayed may hold the rows of this request, too. What is not there any more is gone."""
+    mine = {(one["path"], one["what"]) for one in places}
+    told = old.told.get("forgotten") or _of_receipt(old)
+    found = [dict(one) for one in told if (one["path"], one["what"]) not in mine]
+    for one in found:
+        if one["done"] == KEPT and one["path"].startswith("/") and not files.exists(one["path"]):
+            one["done"] = GONE
+    return found
+
+
+def _of_receipt(old: OldRun) -> list[dict[str, str]]:
+    """The same from the receipt beside a model whose run does not tell of them."""
+    for model in {old.at, (old.path or old.at).removesuffix(".run")}:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            told = json.loads(files.read_text(f"{model}.receipt.json"))
+            if told["after"]["certificate"] == plain_of(old.model.certificate):
+                return [{name: str(one[name]) for name in ("path", "what", "done")}
+                        for one in (*told["places"], *told.get("earlier", ()))]  # fmt: skip
+    return []
 
 
 def _variants(dataset: Dataset) -> set[str]:
@@ -499,7 +523,7 @@ def finished(outputs: Outputs, journal: Journal) -> Forgotten:
             files.publish_directory(place, path)
         elif files.exists(place):
             files.move(place, path)
-    _name_files(outputs, dict(told["moves"]))
+    _name_files(outputs, dict(told["moves"]), [*told["receipt"]["places"], *told["receipt"].get("earlier", ())])
     if outputs.rewrites:
         _renew_manifests({files.parent_directory(path) for _, path in told["moves"]})
     kept = files.join(outputs.run_dir, "model.bigclf")
@@ -529,18 +553,21 @@ def _remove(place: Mapping[str, str]) -> None:
         files.remove(path)
 
 
-def _name_files(outputs: Outputs, moves: Mapping[str, str]) -> None:
-    """In the record of the new run, files have the names that they have now."""
+def _name_files(outputs: Outputs, moves: Mapping[str, str], places: Sequence[Mapping[str, str]]) -> None:
+    """In the record of the new run, files have the names that they have now, and the next request finds the places of
+    this one and of those before."""
     path = files.join(outputs.run_dir, "run.json")
     for name in (path, files.join(outputs.run_dir, FORGETTING)):
         files.clear_left_of(name)
-    told = json.loads(files.read_text(path))
-    for one in told["files"]:
+    run = json.loads(files.read_text(path))
+    for one in run["files"]:
         directory, name = files.parent_directory(one["path"]), files.base_name(one["path"])
         if directory in moves:
             one["path"] = files.join(moves[directory], name)
         one["path"] = moves.get(one["path"], one["path"])
-    files.publish_text(path, json.dumps(told, indent=1))
+    model = {"path": outputs.model, "what": OLD_MODEL, "done": KEPT}  # to whose rows go next
+    run["forgotten"] = [model, *places]
+    files.publish_text(path, json.dumps(run, indent=1))
 
 
 def _renew_manifests(directories: set[str]) -> None:

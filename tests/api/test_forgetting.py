@@ -230,6 +230,39 @@ def test_with_a_new_directory_nothing_old_changes_and_all_of_it_is_named(tmp_pat
     assert left.n_rows == N - 1 and (tmp_path / "left" / "_bigclf_manifest.json").exists() and not left.damaged
 
 
+@pytest.mark.parametrize("way", ["rewrite", "to"])
+@pytest.mark.parametrize("begun", ["run", "model", "model alone"])
+def test_a_later_receipt_names_what_earlier_requests_replaced_and_left(begun, way, tmp_path):
+    x, y = random_rows(N, 30)
+    data = _trained(tmp_path, x, y, loss="hinge")
+    first, last = data.files[0], data.files[-1]
+    bigclf.load(tmp_path / "run" / "model.bigclf").save(old := tmp_path / "run.bigclf")
+    os.rename(tmp_path / "run", tmp_path / "run.bigclf.run")
+    where = {"rewrite": True} if way == "rewrite" else {"to": tmp_path / "left"}
+    bigclf.forget(old, tmp_path / "a.bigclf", rows=[0], progress=False, **where)
+    from_, more = tmp_path / ("a.bigclf.run" if begun == "run" else "a.bigclf"), {}
+    if begun == "model alone":
+        os.rename(tmp_path / "a.bigclf.run", tmp_path / "elsewhere")
+        more["data"] = str(tmp_path / ("rows" if way == "rewrite" else "left"))
+    second = bigclf.forget(from_, tmp_path / "b.bigclf", rows=[N - 2], rewrite=True, progress=False, **more).receipt
+    told = {one["path"]: one["done"] for one in (*second["earlier"], *second["places"])}
+    assert len(told) == len(second["earlier"]) + len(second["places"])  # each once
+    assert told[first] == ("replaced" if way == "rewrite" else "stays") and told[str(old)] == "stays"
+    assert told[f"{old}.run"] == ("removed" if way == "rewrite" else "stays")
+    assert told[str(tmp_path / "a.bigclf")] == "stays"
+    assert told.get(last) == ("replaced" if way == "rewrite" else None)
+    assert told.get(str(tmp_path / "a.bigclf.run")) == ("removed" if begun != "model alone" else None)
+    old.unlink()
+    third = bigclf.forget(
+        tmp_path / "b.bigclf.run", tmp_path / "c.bigclf", rows=[5], rewrite=True, progress=False
+    ).receipt
+    later = {one["path"]: one["done"] for one in (*third["earlier"], *third["places"])}
+    changed = {str(old): "gone", str(tmp_path / "b.bigclf"): "stays", str(tmp_path / "b.bigclf.run"): "removed"}
+    if way == "to":
+        changed[str(tmp_path / "left" / "part-00000.parquet")] = "replaced"
+    assert later == told | changed
+
+
 def test_rows_are_named_by_what_they_hold_and_equal_ones_are_counted(tmp_path):
     x, y = random_rows(N, 30)
     x, y[9] = sp.vstack([x[:9], x[8], x[10:]], "csr"), -y[8]  # the same features, another label
@@ -432,6 +465,9 @@ def test_the_command_prints_the_receipt_and_takes_rows_from_a_file(tmp_path):
     done = CliRunner().invoke(main, [*line, "--rows", str(tmp_path / "numbers.txt")])
     assert done.exit_code == 0, done.output
     assert "5 rows of 400 forgotten" in done.output and "no trace" in done.output
+    further = ["forget", str(tmp_path / "m.bigclf"), "-o", str(tmp_path / "n.bigclf"), "--rewrite", "--rows", "1"]
+    later = CliRunner().invoke(main, further)
+    assert f"stays since an earlier request: {tmp_path / 'rows' / 'part-00000.parquet'}" in later.stdout
     again = CliRunner().invoke(main, [*line, "--rows", "1,2", "--overwrite", "--json"])
     assert json.loads(again.stdout)["rows"]["forgotten"] == 2
     wrong = CliRunner().invoke(main, [*line, "--rows", "1,x", "--overwrite"])

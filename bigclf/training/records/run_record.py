@@ -64,6 +64,7 @@ RUN = _all_optional({
     "version": whole(), "identity": TABLE, "plan": TABLE, "limits": named(or_none(number(0))), "chosen": text(),
     "class_weight": text("balanced"), "files": list_of(TABLE), "versions": named(text()), "cpu": or_none(text()),
     "started": text(),
+    "forgotten": list_of(table_of({name: text() for name in ("path", "what", "done")}, "a table of path, what, done")),
 })  # fmt: skip
 COUNTS = ("reads", "rows", "nnz", "bytes_read", "updates", "mistakes", "rounds",
           "working_set_rows", "waiting_visits", "problems_done", "records_rebuilt", "groups", "workers", "mixes",
