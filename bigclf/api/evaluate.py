@@ -13,7 +13,6 @@ from bigclf.cluster.measuring import Measure, cut
 from bigclf.conversion.foreign_rows import Collected, collected, is_blocked, is_collected, is_in_partitions, with_labels
 from bigclf.data.bad_rows import MOST_BAD
 from bigclf.data.dataset import Dataset
-from bigclf.errors import DataError
 from bigclf.features.values import is_table
 from bigclf.metrics import figures
 from bigclf.metrics.figures import AnyEvaluation
@@ -60,7 +59,8 @@ def evaluate(
 
     Raises
     ------
-    DataError : data that cannot be read, or has no rows or no labels.
+    DataError : data that cannot be read, or has no rows, no labels, or none that the model knows. Where it knows some,
+        rows of others count as wrong, and ``unknown`` and ``notes`` say how many.
     MemoryBudgetError : model and largest row group do not fit; the message says what would do.
     ClusterError : the workers were lost, or none came.
     """
@@ -81,7 +81,7 @@ def evaluate(
     started = time.perf_counter()
     with as_shards(model, data, memory, bad) as rows, linked(workers, kept) as link:
         assert link is not None  # the workers are a cluster
-        found = evaluate_on(link, model, rows, memory, patience=kept, progress=progress)
+        found = evaluate_on(link, model, rows, memory, named=data, patience=kept, progress=progress)
         found.leave_out(*left_out(data, rows))
     found.seconds = time.perf_counter() - started
     return found
@@ -114,16 +114,16 @@ def evaluate_on(
     data: Stored,
     memory: str | int = "1GB",
     *,
+    named: Stored | None = None,
     patience: Patience,
     idle: Callable[[], None] = lambda: None,
     progress: Watcher | None = None,
 ) -> AnyEvaluation:
-    """The same by the workers behind ``link``; ``idle`` is called several times a second and may raise."""
+    """The same by the workers behind ``link``; ``idle`` is called several times a second and may raise.
+    ``named`` : the raw files that ``data`` was made of."""
     from bigclf.cluster.engine import Measuring
 
-    dataset = figures.labelled_dataset(model, data)
-    if dataset.n_rows == 0:
-        raise DataError("there are no rows to measure the model on", file=dataset.files[0])
+    dataset = figures.rows_to_measure(model, data, data if named is None else named)
     exact = figures.exact_auc_fits(model, dataset, parse_bytes(memory))
     total: Any = figures.no_part(model, exact=exact, rows=dataset.n_rows)
     parts = cut(dataset, PARTS_A_WORKER * link.count(patience.idle))

@@ -35,9 +35,8 @@ Figures: TypeAlias = "Evaluation | RegressionEvaluation | LabelsEvaluation"
 @click.option("--reliability", metavar="FILE.png", help="Also draw a reliability diagram of the probabilities.")
 @terminal.overwrite_option
 @terminal.json_option
-@click.pass_context
 def command(
-    ctx: click.Context, model: str, data: tuple[str, ...], memory: str | None, workers: str | None,
+    model: str, data: tuple[str, ...], memory: str | None, workers: str | None,
     patience: tuple[str, ...], output: str | None, report: str | None, reliability: str | None, overwrite: bool,
     as_json: bool, **reader: object,
 ) -> None:  # fmt: skip
@@ -46,7 +45,7 @@ def command(
     at 1, 3 and 5, and how well the labels are ranked.
 
     DATA is shards, or raw files like those that MODEL was trained on. For a model that predicts numbers, the
-    measures are the mean squared and absolute errors and R^2. Exit code 3: no row has a label that MODEL knows.
+    measures are the mean squared and absolute errors and R^2. It is an error if MODEL knows no label of the rows.
     """
     from bigclf import files
     from bigclf.model.model import load
@@ -79,11 +78,6 @@ def command(
         print_evaluation(result)
         if report:
             click.echo(f"  report: {report}")
-    if knows_no_label(result):
-        here, there = (", ".join(map(repr, list(labels)[:5])) for labels in (result.unknown, result.classes))
-        text = f"no row has a label that the model knows: it knows {there}, the rows have {here}"
-        terminal.say("error:", text, "red")
-        ctx.exit(terminal.BAD_DATA)
 
 
 def measure(
@@ -190,8 +184,6 @@ def print_evaluation(result: Figures, most: int = 20) -> None:
     rate = f", {format_count(result.n / result.seconds)} rows/s" if result.seconds > 0 else ""
     rows = f"{result.n:,} row{'s' * (result.n != 1)}"
     terminal.heading(headline(result), f"{rows} in {format_seconds(result.seconds)}{rate}")
-    if knows_no_label(result):
-        return
     bad = terminal.poor(f"{result.bad_rows:,}") if result.bad_rows else None
     terminal.facts([*figures(result), *missing_text(result.missing), ("bad rows", bad)], indent="  ")
     if of_labels(result):
@@ -205,13 +197,6 @@ def print_evaluation(result: Figures, most: int = 20) -> None:
             click.echo(f"  confused most: {', '.join(said)}")
     for note in result.notes:
         terminal.say("note:", note, "yellow")
-
-
-def knows_no_label(result: Figures) -> bool:
-    """Whether the model knows the label of no row: there is nothing to tell of its classes then."""
-    if of_labels(result):
-        return bool(result.unknown) and result.mean_labels == 0
-    return not numeric(result) and sum(result.unknown.values()) == result.n
 
 
 def missing_text(missing: dict[str, str]) -> list[tuple[str, str]]:

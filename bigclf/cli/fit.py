@@ -22,7 +22,7 @@ from bigclf.cli.inspect import (
     weights_text,
 )
 from bigclf.cli.shared import columns, flags, terminal
-from bigclf.errors import BigclfError, ClusterError, Interrupted, RunError
+from bigclf.errors import BigclfError, ClusterError, DataError, Interrupted, RunError
 from bigclf.progress import quality_text
 from bigclf.units import format_bytes, format_peak, format_seconds, plural, within_plan
 
@@ -102,7 +102,7 @@ def command(
             clear_away(run_dir)
         raise
     kept = not own_directory or can_go_on(trained)
-    measured = None if test is None else measure(trained, test, bad)
+    measured, fault = (None, None) if test is None else measure(trained, test, bad)
     if holdout and measured is not None:
         measured.leave_out(*columns.left_out_of_held(test))
         keep_held_out(trained, holdout, measured, [model, kept_model(run_dir)] if kept else [model])
@@ -119,6 +119,8 @@ def command(
             click.echo(f"  report: {report}")
         if measured is not None:
             print_evaluation(measured)
+    if fault is not None:
+        raise fault
     if stopped_early(trained):
         ctx.exit(terminal.LIMITS)
 
@@ -348,14 +350,17 @@ def summary(model: Model, path: str) -> dict[str, object]:
     }
 
 
-def measure(model: Model, test: object, bad: columns.OfBadRows) -> AnyEvaluation:
+def measure(model: Model, test: object, bad: columns.OfBadRows) -> tuple[AnyEvaluation, None] | tuple[None, DataError]:
     """The figures of the model on ``test``, of whose rows, where they are raw, become ``bad`` what those become that
-    it was trained on."""
+    it was trained on; or what is wrong with these rows, which is told once the model has been."""
     from bigclf.api.evaluate import evaluate
     from bigclf.model.model import is_stored
 
-    with terminal.usage_errors():
-        return evaluate(model, test, **(bad if is_stored(test) and model.is_raw(test) else {}))
+    try:
+        with terminal.usage_errors():
+            return evaluate(model, test, **(bad if is_stored(test) and model.is_raw(test) else {})), None
+    except DataError as error:
+        return None, error
 
 
 def print_fit(model: Model, path: str, run_dir: str, advise: bool, overwrite: bool, took: float | None = None) -> None:

@@ -25,7 +25,7 @@ from bigclf.metrics.kinds import Figures, LabelFigures, f1_of, rows_trained_on
 from bigclf.metrics.label_figures import LabelsEvaluation, PartialLabels
 from bigclf.model.explanations import giving_away
 from bigclf.model.model import PIECE_BYTES, Model, is_stored, require_same_columns, unseen_text
-from bigclf.model.raw_input import BadRows, as_shards, labels_of_table, left_out
+from bigclf.model.raw_input import BadRows, as_shards, first_file, labels_of_table, left_out
 from bigclf.progress import Watcher, watcher
 from bigclf.texts import card, grid
 from bigclf.units import format_bytes, parse_bytes
@@ -214,7 +214,8 @@ def evaluate(
 
     Raises
     ------
-    DataError : data that cannot be read, or has no rows or no labels (or numbers where the model knows classes).
+    DataError : data that cannot be read, or has no rows or no labels (or numbers where the model knows classes), or no
+        label that the model knows.
     MemoryBudgetError : model and largest row group do not fit; the message says what would do.
     """
     progress = watcher(progress)
@@ -223,7 +224,7 @@ def evaluate(
             if y is not None:
                 raise TypeError("shards have their own labels: y has no effect")
             with as_shards(model, data, memory, bad) as rows:
-                found = _evaluate_shards(model, rows, parse_bytes(memory), progress)
+                found = _evaluate_shards(model, rows_to_measure(model, rows, data), parse_bytes(memory), progress)
                 found.leave_out(*left_out(data, rows))
         else:
             if bad is not None:
@@ -239,10 +240,7 @@ def evaluate(
     return found
 
 
-def _evaluate_shards(model: Model, data: Stored, memory: int, progress: Watcher | None) -> AnyEvaluation:
-    dataset = labelled_dataset(model, data)
-    if dataset.n_rows == 0:
-        raise DataError("there are no rows to measure the model on", file=dataset.files[0])
+def _evaluate_shards(model: Model, dataset: Dataset, memory: int, progress: Watcher | None) -> AnyEvaluation:
     exact = exact_auc_fits(model, dataset, memory)
     if progress is not None:
         progress.start({"n_rows": dataset.n_rows, "task": "rows"})
@@ -266,6 +264,7 @@ def _evaluate_array(model: Model, X: object, y: object) -> AnyEvaluation:
         scores = model.decision_function(X)
     if len(scores) != codes.size:
         raise ValueError(f"X has {len(scores)} rows and y has {codes.size}")
+    _require_known(model, classes, counts)
     if scores.dtype.kind != "i":
         scores = scores.reshape(codes.size, -1)
     part.add(model, scores, class_positions(model, classes)[codes])
@@ -279,6 +278,7 @@ def _evaluate_labels(model: Model, X: object, y: object) -> LabelsEvaluation:
     n = sets.rows.size
     if n == 0:
         raise DataError("there are no rows to measure the model on")
+    _require_known(model, sets.labels, sets.rows_of_labels())
     part, known = PartialLabels(model), sets.positions(model.classes_)
     scores = model.decision_function(X)
     if len(scores) != n:
@@ -953,6 +953,41 @@ def labelled_dataset(model: Model, data: Stored) -> Dataset:
     dataset = open_dataset(data, columns=model.columns)
     require_same_columns(model, dataset)
     return dataset.with_real_labels() if model.regression else dataset
+
+
+def rows_to_measure(model: Model, rows: Stored, named: Stored) -> Dataset:
+    """``labelled_dataset`` of ``rows``, made of the data ``named`` where these are raw, if they can be measured on.
+
+    Raises
+    ------
+    DataError : there are no rows, or the model knows the label of none.
+    """
+    dataset = labelled_dataset(model, rows)
+    file = dataset.files[0] if rows is named or isinstance(named, Dataset) else first_file(named)
+    if dataset.n_rows == 0:
+        raise DataError("there are no rows to measure the model on", file=file)
+    sets = dataset.sets
+    if sets is not None and model.multilabel:
+        _require_known(model, sets.labels, sets.rows_of_labels(), file, dataset.layout.label)
+    elif not (model.multilabel or model.regression or sets is not None):
+        _require_known(model, dataset.classes, dataset.class_counts, file, dataset.layout.label)
+    return dataset
+
+
+def _require_known(
+    model: Model, labels: np.ndarray, counts: np.ndarray, file: str | None = None, column: str | None = None
+) -> None:
+    """Refuse rows of ``labels`` [L], ``counts`` [L] of each, where the model knows none: all its answers are wrong."""
+    labels = labels[counts > 0]
+    if labels.size and (class_positions(model, labels) < 0).all():
+        mine, theirs = (", ".join(map(repr, some[:5].tolist())) + ", ..." * (some.size > 5)
+                        for some in (model.classes_, labels))  # fmt: skip
+        raise DataError(
+            f"no row has a label that the model knows: the model knows {mine}, and the rows have {theirs}; "
+            "measure on rows with the labels that the model was trained on",
+            file=file,
+            column=column,
+        )
 
 
 def open_dataset(data: Stored, need_labels: bool = True, columns: Mapping[str, object] | None = None) -> Dataset:

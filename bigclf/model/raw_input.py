@@ -343,8 +343,13 @@ def _any(rows: Dataset, data: files.Paths) -> Dataset:
     """``rows``, of which there must be some where bad ones were left out."""
     n_bad, why = left_out(data, rows)
     if n_bad and not rows.n_rows:
-        raise DataError(f"no row is left: {why}", file=str(places(data)[0].path))
+        raise DataError(f"no row is left: {why}", file=first_file(data))
     return rows
+
+
+def first_file(data: files.Paths) -> str:
+    """The first of the raw files that ``data`` names: what is wrong with all rows is told of it."""
+    return str(places(data)[0].path)
 
 
 def text_format(model: Model, data: object) -> str | None:

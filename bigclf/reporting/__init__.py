@@ -114,9 +114,7 @@ def measured(
     """Figures of the model on labelled shards, and what curves are made of."""
     where, progress = data_text(data), watcher(progress)
     with as_shards(model, data, memory, bad) as rows:
-        dataset = figures.labelled_dataset(model, rows)
-        if dataset.n_rows == 0:
-            raise DataError("there are no rows to measure the model on", file=dataset.files[0])
+        dataset = figures.rows_to_measure(model, rows, data)
         exact = figures.exact_auc_fits(model, dataset, parse_bytes(memory))
         if progress is not None:
             progress.start({"n_rows": dataset.n_rows, "task": "rows"})

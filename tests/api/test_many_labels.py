@@ -150,6 +150,12 @@ def test_labels_that_the_model_does_not_know_are_named_and_left_out(trained, tmp
     found = bigclf.evaluate(model, write(tmp_path / "other.parquet", X, other))
     assert found.unknown == {"news": N} and "does not know 1 of the labels ('news')" in found.notes[-1]
     assert found.micro_f1 == bigclf.evaluate(model, X, y).micro_f1
+    with pytest.raises(
+        bigclf.errors.DataError, match="no row has a label that the model knows: .* the rows have 'news';"
+    ):
+        bigclf.evaluate(model, write(tmp_path / "none.parquet", X, [["news"] for _ in named(y)]))
+    with pytest.raises(bigclf.errors.DataError, match="and the rows have 'news';"):
+        bigclf.evaluate(model, X, [["news"] for _ in named(y)])
 
 
 def test_predictions_are_lists_and_the_greatest_scores(trained, tmp_path):

@@ -257,6 +257,19 @@ def test_evaluate(place, tmp_path):
     assert told["n"] == 300 and {**told, "seconds": 0} == {**kept, "seconds": 0}
 
 
+def test_rows_of_which_no_label_is_known_are_an_error_of_their_file(place, tmp_path):
+    """A model that was learned meanwhile is kept, and told of first."""
+    other = tmp_path / "other.svm"
+    other.write_text("5 1:1\n6 2:1\n")
+    said = error_of("evaluate", place / "model", other, "-o", tmp_path / "e.json", code=3)
+    assert f"{other}, column label: no row has a label that the model knows" in said
+    assert not (tmp_path / "e.json").exists()
+    words = ("fit", place / "shards", "--evaluate", other, "-o", tmp_path / "m", "--algo", "pa1", "--epochs", "1")
+    out, err = bigclf(*words, code=3)
+    assert "pa1 in " in out and "no row has a label" in err and (tmp_path / "m").exists()
+    assert not list(tmp_path.glob("m.run"))
+
+
 def test_predict_and_predict_again(place, tmp_path):
     out, _ = bigclf("predict", place / "model", place / "shards", "-o", tmp_path / "p", "--scores")
     assert "row, label, prediction, score" in out

@@ -143,6 +143,11 @@ def test_bad_data_are_told_of_as_in_one_process(models, client, tmp_path):
     path.write_bytes(damaged)
     with pytest.raises(DataError, match=path.name):
         bigclf.evaluate(models[0], data, workers=client)
+    unknown = tmp_path / "unknown.svm"
+    unknown.write_text("5 1:1\n6 2:1\n")
+    with pytest.raises(DataError, match="no row has a label that the model knows") as caught:
+        bigclf.evaluate(models[0], str(unknown), workers=client)
+    assert caught.value.file == str(unknown)
 
 
 # Cutting

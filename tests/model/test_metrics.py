@@ -162,8 +162,26 @@ def test_labels_the_model_does_not_know_count_as_wrong(tmp_path):
     assert figures.unknown == {7: int((y == 7).sum())} and "does not know (7)" in figures.notes[0]
     known = y != 7
     assert figures.auc == pytest.approx(roc_auc_score(y[known], model.decision_function(X)[known]))
-    strings = evaluate(model, shards(X, np.where(y > 0, "yes", "no"), tmp_path / "t"))
-    assert strings.accuracy == 0 and strings.auc is None and len(strings.unknown) == 2
+
+
+def test_rows_of_which_no_label_is_known_are_refused_by_file_and_column(tmp_path):
+    model, X = make(), matrix()
+    strings = np.where(np.arange(400) % 2, "yes", "no")
+    stored = shards(X, strings, tmp_path / "t")
+    told = "no row has a label that the model knows: the model knows -1, 1, and the rows have 'no', 'yes'; measure on"
+    with pytest.raises(DataError, match=told) as of_shards:
+        evaluate(model, stored)
+    assert of_shards.value.file == stored.files[0] and of_shards.value.column == "label"
+    with pytest.raises(DataError, match=f"^{told}"):
+        evaluate(model, X, strings)
+    with pytest.raises(DataError, match="the rows have 2, 3, 4, 5, 6, ...;"):
+        evaluate(model, X, np.arange(400) % 6 + 2)
+    text = tmp_path / "rows.svm"  # read as shards for as long as that takes: the file named is the user's
+    text.write_text("5 1:1\n6 2:1\n")
+    with pytest.raises(DataError, match="and the rows have 5, 6;") as of_text:
+        evaluate(model, str(text))
+    assert of_text.value.file == str(text)
+    assert evaluate(model, X, [1, *[9] * 399]).unknown == {9: 399}
 
 
 def test_one_class_is_enough_to_evaluate_but_not_for_an_auc(tmp_path):
