@@ -14,6 +14,7 @@ TOPICS = (  # in the order in which a person needs them
     "table",
     "text",
     "labels",
+    "table-labels",
     "laptop",
     "commands",
     "python",

@@ -262,6 +262,7 @@ class Plan(NamedTuple):
     room : bytes this may allocate, about.
     ranks : float64 [K], the places in ``classes`` of ``codes``; None: they have the same order.
     raw : the runs hold raw features of columns, to be finished as ``features`` says.
+    sets : ``classes`` are sets of labels, each as one text.
     """
 
     runs: list[Run]
@@ -278,6 +279,7 @@ class Plan(NamedTuple):
     room: int
     ranks: np.ndarray | None = None
     raw: bool = False
+    sets: bool = False
 
 
 def shard_path(plan: Plan, number: int) -> str:
@@ -304,6 +306,7 @@ def write_shard(plan: Plan, number: int) -> str:
         binary=plan.binary,
         weighted=plan.weighted,
         features=plan.features,
+        sets=plan.sets,
     ) as writer:
         chunker = _Chunker(writer, plan)
         for slab in _in_key_order(plan, number):

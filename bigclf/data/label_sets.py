@@ -13,13 +13,15 @@ import numpy as np
 
 from bigclf.errors import DataError
 from bigclf.features.arrow import as_numpy
+from bigclf.features.label_cells import BETWEEN as OF_TEXTS
+from bigclf.features.label_cells import split
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 WHOLE, TEXT = "list<int>", "list<str>"  # kinds of such labels
-BETWEEN = {WHOLE: ",", TEXT: "\x1f"}
+BETWEEN = {WHOLE: ",", TEXT: OF_TEXTS}
 MOST_NAMED = 5  # labels in a warning
 Refused: TypeAlias = Callable[[str, int], DataError]
 
@@ -110,6 +112,13 @@ def of_texts(texts: Sequence[str], rows: Sequence[int], kind: str) -> LabelSets:
     flat = [label for one in split for label in one]
     labels, members = np.unique(np.array(flat, np.int64 if kind == WHOLE else str), return_inverse=True)
     return LabelSets(labels, indptr, members.astype(np.int32), np.array(rows, np.int64))
+
+
+def as_lists(texts: np.ndarray) -> pa.Array:
+    """Sets of texts, each as one text [m], as a column of lists."""
+    import pyarrow as pa
+
+    return pa.array([split(text) for text in texts.tolist()], pa.list_(pa.string()))
 
 
 def item_kind(type_: pa.DataType) -> str | None:

@@ -839,6 +839,7 @@ class ShardWriter:
     binary : leave the values out: each is 1.
     weighted : write the column ``weight``.
     features : how the features were made.
+    sets : the classes are sets of labels, each as one text (``label_sets``); what is written are lists.
     """
 
     def __init__(
@@ -851,13 +852,15 @@ class ShardWriter:
         binary: bool = False,
         weighted: bool = False,
         features: Mapping[str, object] | None = None,
+        sets: bool = False,
     ) -> None:
+        self.sets = sets
         self.real = classes is None
         self.classes = np.empty(0) if classes is None else np.asarray(classes)
         self.n_features, self.index_width = int(n_features), index_width
         self.binary, self.weighted = binary, weighted
         self.features = dict(features or {"kind": "given", "version": 1})
-        self.schema = shard_schema(self.classes, index_width, binary, weighted)
+        self.schema = shard_schema(self.classes, index_width, binary, weighted, sets)
         self.chunks: list[int] = []
         self.zero_weight: list[tuple[int, int]] = []  # of each chunk, rows of weight 0 and their entries
         self.counts = np.zeros(self.classes.size, np.int64)
@@ -953,6 +956,8 @@ class ShardWriter:
             array = arrays[field.name]
             if field.name in ("indices", "values"):
                 columns.append(pa.ListArray.from_arrays(offsets, in_arrow(array), type=field.type))
+            elif self.sets and field.name == "label":
+                columns.append(label_sets.as_lists(array).cast(field.type))
             else:
                 columns.append(in_arrow(array, field.type))
         return pa.Table.from_arrays(columns, schema=self.schema)
@@ -986,7 +991,7 @@ class ShardWriter:
         }
 
 
-def shard_schema(classes: np.ndarray, index_width: int, binary: bool, weighted: bool) -> pa.Schema:
+def shard_schema(classes: np.ndarray, index_width: int, binary: bool, weighted: bool, sets: bool = False) -> pa.Schema:
     """Arrow schema of a shard; nothing in it may be null."""
     import pyarrow as pa
 
@@ -994,7 +999,8 @@ def shard_schema(classes: np.ndarray, index_width: int, binary: bool, weighted: 
         return pa.list_(pa.field("element", item, nullable=False))
 
     label = pa.string() if classes.dtype.kind == "U" else pa.from_numpy_dtype(classes.dtype)
-    fields = [("label", label), ("indices", listed(pa.int64() if index_width == 8 else pa.int32()))]
+    fields = [("label", listed(label) if sets else label)]
+    fields += [("indices", listed(pa.int64() if index_width == 8 else pa.int32()))]
     fields += [] if binary else [("values", listed(pa.float32()))]
     fields += [("weight", pa.float32())] if weighted else []
     return pa.schema([pa.field(name, type_, nullable=False) for name, type_ in fields])

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigclf.compiled.jit import kernel
+from bigclf.features import label_cells
 from bigclf.features import values as raw
 from bigclf.features.spec import DATE_PARTS, Categorical, Date, Label, Numeric, Spec, Text
 from bigclf.features.tally import Moments, Tally, note_hashes
@@ -97,9 +98,9 @@ def extract(
     SchemaError : a column that is missing, or of a type that cannot be used.
     """
     keys = np.arange(n_rows, dtype=np.uint64) if keys is None else keys
-    own = [] if spec.label is None or not label else [spec.label.column]
+    own = () if spec.label is None or not label else spec.label.columns
     weight = [] if spec.weight is None or not label else [spec.weight]
-    raw.require_all(dict.fromkeys([*own, *weight, *spec.columns]), columns, *own)
+    raw.require_all(dict.fromkeys([*own, *weight, *spec.columns]), columns, own)
     rows = Rows(columns, n_rows, keys, spec.missing_values, {}, None if tally is None else [], spec.decimal)
     labels, weights = np.full(n_rows, np.nan), np.empty(0)
     if label and spec.label is not None:
@@ -301,7 +302,10 @@ PARTS: dict[type, Any] = {Categorical: categorical, Text: text, Date: date}
 
 
 def labels_of(label: Label, rows: Rows) -> np.ndarray:
-    """float64 [m]: the number, 0 or 1, or the hash of the text; a missing label is bad."""
+    """float64 [m]: the number, 0 or 1, or the hash of the text; a missing label is bad. Of several labels a row the
+    hash of all as one text, also where there are none."""
+    if label.several:
+        return _of_several(label, rows)
     column = raw.require(rows.columns, label.column)
     if label.above is not None:
         return (_label_numbers(label, rows) > label.above).astype(np.float64)
@@ -322,6 +326,22 @@ def labels_of(label: Label, rows: Rows) -> np.ndarray:
     if rows.notes is not None:
         rows.notes.append(functools.partial(Tally.see_labels, codes=codes, names=found.names))
     return codes[found.codes]
+
+
+def _of_several(label: Label, rows: Rows) -> np.ndarray:
+    import pyarrow.compute as pc
+
+    columns = [raw.require(rows.columns, name) for name in label.columns]
+    encoded = pc.dictionary_encode(label_cells.joined(label, columns, rows.missing, rows.bad))
+    names, places = raw.names_of(encoded.dictionary), raw.as_numpy(encoded.indices)
+    if label.missing == "drop":
+        empty = np.flatnonzero(np.diff(names.bounds) == 0)
+        for row in np.flatnonzero(np.isin(places, empty)).tolist():
+            rows.bad.setdefault(row, UNLABELLED)
+    codes = text_codes(names)
+    if rows.notes is not None:
+        rows.notes.append(functools.partial(Tally.see_labels, codes=codes, names=names))
+    return codes[places]
 
 
 def _truths(label: Label, found: raw.Categories, yes: set[bytes], rows: Rows) -> np.ndarray:

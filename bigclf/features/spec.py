@@ -1,6 +1,7 @@
 """What becomes of raw columns: a declaration in YAML or Python, checked, versioned and kept with shards and model.
 
-    label: income                         # or {column: income, strip: ".", type: text}
+    label: income                         # or {column: income, strip: ".", type: text}; several a row:
+                                          # {column: tags, separator: ";"} or [first, second]
     features:
       - numeric: [age, hours]             # scale: standard (default), none, log or bins
       - categorical: [workclass, sex]     # encode: auto (default), exact or hashed
@@ -32,18 +33,21 @@ KIND = "columns"
 SHOWN = 80  # characters of what is no spec, which may be somebody's data
 MISSING_VALUES = ("", "?", "#N/A", "#NA", "-NaN", "-nan", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan",
                   "null")  # fmt: skip
-TEXT_OPTIONS = ("strip", "format", "prefix")
+TEXT_OPTIONS = ("strip", "format", "prefix", "separator")
 MOST = 2**31  # bins, categories or names
 MAX_BITS = 30  # a signed hash of 32 bits has 31 to choose from
 DATE_PARTS = {"time": 0, "year": 0, "month": 12, "day": 31, "weekday": 7, "hour": 24}  # places; 0: a number
+SEVERAL = ("labels", "indicators")  # types of the label where rows have several: what its cells are
+# Options that version 1 got later: not said where they say nothing
+LATER = {"written": "plain", "lowercase": False, "separator": None, "beside": ()}
 # Options of the command line that are said by features= in Python
-LATER = {"written": "plain", "lowercase": False}  # options that version 1 got later: not said where they say nothing
 OF_SPEC = (
-    "spec", "features_of", "label", "numeric", "categorical", "text", "date", "header", "names", "skip_lines",
-    "separator", "decimal", "encoding", "multiline",
+    "spec", "features_of", "label", "label_separator", "numeric", "categorical", "text", "date", "header", "names",
+    "skip_lines", "separator", "decimal", "encoding", "multiline",
 )  # fmt: skip
 IN_PYTHON = {
     "label": 'In Python, pass y="COLUMN", or put it in features={"label": "COLUMN", ...}',
+    "label_separator": 'In Python, pass y={"column": "COLUMN", "separator": ";"}',
     "holdout": "In Python, split the rows first (bigclf.split for files) and call bigclf.evaluate on the rest",
 }
 
@@ -145,7 +149,11 @@ class Label:
     """The column to predict: ``type`` is number, text or bool (auto: by a look at the data). ``strip``: characters
     taken from its ends; ``lowercase``: "Yes" and "yes" are one class; ``above``: whether the number is greater;
     ``one_of``: whether the text is one of these. A row without a label is a bad row, or (``missing="drop"``) left out
-    and counted."""
+    and counted.
+
+    Several labels a row: a ``separator`` stands between those of a cell; or more columns stand ``beside`` the first,
+    whose cells are each a label (``type="labels"``) or say by 0 and 1 whether the row has the label that the column is
+    called (``"indicators"``). A row may then have none."""
 
     column: str
     type: str = "auto"
@@ -154,8 +162,20 @@ class Label:
     one_of: tuple[str, ...] = ()
     missing: str = "error"
     lowercase: bool = False
+    separator: str | None = None
+    beside: tuple[str, ...] = ()
 
-    CHOICES = {"type": ("auto", "number", "text", "bool"), "missing": ("error", "drop")}
+    CHOICES = {"type": ("auto", "number", "text", "bool", *SEVERAL), "missing": ("error", "drop")}
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All of them."""
+        return (self.column, *self.beside)
+
+    @property
+    def several(self) -> bool:
+        """Whether a row may have several labels; of ``type="auto"`` as far as the spec tells."""
+        return self.type in SEVERAL or self.separator is not None or bool(self.beside)
 
 
 Term = Numeric | Categorical | Text | Date
@@ -199,7 +219,7 @@ class Spec:
 
     def as_json(self) -> dict[str, Any]:
         """The declaration as ``parse`` takes it, every default written out."""
-        label = None if self.label is None else _plain(self.label)
+        label = None if self.label is None else _label_entry(self.label)
         told = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("terms", "label")}
         told = {name: list(value) if isinstance(value, tuple) else value for name, value in told.items()}
         told["reader"] = dict(self.reader)
@@ -211,6 +231,12 @@ def _plain(part: Any) -> dict[str, Any]:
     if not isinstance(part, Text):
         told = {name: value for name, value in told.items() if name not in LATER or value != LATER[name]}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in told.items()}
+
+
+def _label_entry(label: Label) -> dict[str, object]:
+    told = _plain(label)
+    beside = told.pop("beside", [])
+    return {**told, "column": [label.column, *beside]} if beside else told
 
 
 @functools.cache
@@ -355,14 +381,35 @@ def _listed(value: object) -> list[Any]:
 
 def _label(told: object) -> Label:
     told = {"column": told} if not isinstance(told, Mapping) else dict(told)
-    if "column" not in told:
+    if not told.get("column"):
         raise _Refused("label needs the name of its column: {column: NAME}", "label")
-    told["column"] = _column(told["column"], "label", "label")
+    if "beside" in told:
+        raise _Refused("label: name all columns in a list: {column: [A, B]}", "label", "beside")
+    told["column"], *beside = [_column(name, "label", "label") for name in _listed(told["column"])]
+    if len({told["column"], *beside}) <= len(beside):
+        raise _Refused("label: a column is named twice", "label")
     if "one_of" in told:
         told["one_of"] = _texts(told["one_of"], "label: one_of", "label", "one_of")
     if told.get("above") is not None and not number().takes(told["above"]):
         raise _Refused(f"label: above must be a number, not {told['above']!r}", "label", "above")
-    return _made(Label, told, "label", "label")
+    if told.get("separator") == "":
+        raise _Refused("label: separator must be a character or more", "label", "separator")
+    made: Label = dataclasses.replace(_made(Label, told, "label", "label"), beside=tuple(beside))
+    _check_several(made)
+    return made
+
+
+def _check_several(label: Label) -> None:
+    """Refuse options of one label a row beside several, and those of several that say nothing."""
+    if not label.several:
+        return
+    if label.type not in ("auto", *SEVERAL):
+        raise _Refused(f"label: rows have several, and type is then {' or '.join(SEVERAL)}, not {label.type}", "label")
+    for name in ("above", "one_of"):
+        if getattr(label, name) not in (None, ()):
+            raise _Refused(f"label: {name} has no effect where rows have several labels", "label", name)
+    if label.type == "indicators" and label.separator is not None:
+        raise _Refused("label: separator has no effect on indicators, whose cells are 0 and 1", "label", "separator")
 
 
 def _texts(told: object, place: str, *keys: str | int) -> tuple[str, ...]:
@@ -496,8 +543,9 @@ def _check(spec: Spec) -> None:
     repeated = [t for t, count in _counts(spec.terms).items() if count > 1]
     if repeated:
         raise _Refused("named twice with the same options", "features", column=repeated[0].name)
-    if spec.label is not None and spec.label.column in spec.columns:
-        raise _Refused("the label cannot be a feature too", "label", column=spec.label.column)
+    for name in () if spec.label is None else spec.label.columns:
+        if name in spec.columns:
+            raise _Refused("the label cannot be a feature too", "label", column=name)
 
 
 def _counts(terms: Iterable[_Term]) -> dict[_Term, int]:

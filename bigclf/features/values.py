@@ -6,7 +6,7 @@ import datetime
 import functools
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -469,7 +469,7 @@ SHOWN_COLUMNS, MOST_LACKING = 20, 10
 def require_all(
     wanted: Iterable[str],
     known: Iterable[str],
-    label: str | None = None,
+    labels: Collection[str] = (),
     *,
     what: str = "table",
     path: str | None = None,
@@ -478,7 +478,7 @@ def require_all(
 
     Raises
     ------
-    SchemaError : naming them; ``label`` : which of them holds the labels.
+    SchemaError : naming them; ``labels`` : which of them hold the labels.
     """
     known = dict.fromkeys(known)
     lacking = [name for name in wanted if name not in known]
@@ -491,9 +491,9 @@ def require_all(
     else:
         hint = near(lacking[0], known) if len(lacking) == 1 else ""
     if len(lacking) == 1:
-        own = " (it should hold the labels)" if lacking[0] == label else ""
+        own = " (it should hold the labels)" if lacking[0] in labels else ""
         raise SchemaError(f"there is no such column{own}; the {what} has {shown}{hint}", file=path, column=lacking[0])
-    names = [f"{name!r} (the labels)" if name == label else repr(name) for name in lacking[:MOST_LACKING]]
+    names = [f"{name!r} (the labels)" if name in labels else repr(name) for name in lacking[:MOST_LACKING]]
     more = f" and {len(lacking) - MOST_LACKING:,} more" * (len(lacking) > MOST_LACKING)
     raise SchemaError(f"the columns {', '.join(names)}{more} are missing; the {what} has {shown}{hint}", file=path)
 

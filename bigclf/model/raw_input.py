@@ -38,6 +38,7 @@ from bigclf.data.dataset import MANIFEST, Dataset, Stored
 from bigclf.errors import DataError, SchemaError
 from bigclf.features import encode, values
 from bigclf.features.extract import extract
+from bigclf.features.label_cells import split
 from bigclf.features.spec import Label, Spec, parse
 from bigclf.features.tally import Tally
 from bigclf.files.caches import cache_directory
@@ -273,15 +274,18 @@ def _settled(spec: Spec, table: object, y: object) -> Spec:
 
 def _label_kind(spec: Spec, label: Label, table: object) -> str:
     columns, _ = values.as_columns(table)
-    kind, notes = kind_of_labels(values.require(columns, label.column), spec)
+    values.require_all(label.columns, columns, label.columns)
+    kind, notes = kind_of_labels(columns, spec)
     for note in notes:
         log.warning("%s", note)
     return kind
 
 
-def labels_as_said(spec: Spec, tally: Tally, codes: np.ndarray) -> np.ndarray:
-    """Labels in their own type for their codes."""
+def labels_as_said(spec: Spec, tally: Tally, codes: np.ndarray) -> np.ndarray | list[list[str]]:
+    """Labels in their own type for their codes; a list for each row where rows have several."""
     assert spec.label is not None
+    if spec.label.several:
+        return [split(tally.labels[code]) for code in codes.tolist()]
     if spec.label.type == "text":
         return np.array([tally.labels[code] for code in codes.tolist()])
     if spec.label.type == "bool":
@@ -424,7 +428,7 @@ def left_out(data: object, rows: Any) -> tuple[int, str]:
     return report.get("bad_rows", 0), report.get("left_out", "")
 
 
-def labels_of_table(model: Model, table: object) -> np.ndarray:
+def labels_of_table(model: Model, table: object) -> np.ndarray | list[list[str]]:
     """The labels that stand in a table of raw columns.
 
     Raises

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Mapping
 
 from bigclf import files
 from bigclf.conversion.tables.plain import are_plain, has_vectors, is_plain
 from bigclf.conversion.tables.reading import Place, are_raw, format_by_look, is_partitioned, places
-from bigclf.conversion.tables.suggest import is_label, of_table, suggest, which_label
+from bigclf.conversion.tables.suggest import is_label, labelled, of_table, suggest, which_label
 from bigclf.data import shards
 from bigclf.data.arrays import Arrays
 from bigclf.data.dataset import MANIFEST, Dataset
@@ -35,12 +36,33 @@ def by_name(request: Request) -> Request:
     TypeError : ``y`` or ``sample_weight`` names a column of what has none, or another one than the spec of the
         features. SchemaError : there is no such column.
     """
+    if isinstance(request.y, Mapping):
+        request = _of_several(request)
     if request.y is None and values.is_table(request.data) and request["features"] is None:
         request = request.having(y=_guessed(request.data))
     label, weight = request.y, request["sample_weight"]
     named = isinstance(weight, str)
     request = _weighted(request.having(sample_weight=None), weight) if named else _of_label(request)
     return _with_validation(request, label if isinstance(label, str) else None)
+
+
+def _of_several(request: Request) -> Request:
+    """With a spec whose label is what ``y`` says of it.
+
+    Raises
+    ------
+    TypeError : rows without names of columns, or a spec that has a label.
+    """
+    data, features = request.data, request["features"]
+    if isinstance(data, Dataset | Arrays) or not (values.is_table(data) or is_stored(data)):
+        raise TypeError("y says which columns hold labels, and only tables and raw files have columns with names")
+    if features is None:
+        told = None if request["format"] is None else {"format": request["format"]}
+        return request.having(features=labelled(data, request.y, told), y=None)
+    spec = parse(features)
+    if spec.label is not None:
+        raise TypeError("y says what the label is, and so does features: leave one out")
+    return request.having(features=dataclasses.replace(spec, label=parse({"label": request.y}).label), y=None)
 
 
 def _of_label(request: Request) -> Request:

@@ -191,7 +191,8 @@ DATA = Option(
 Y = Option(
     "y",
     Anything(),
-    "Labels [rows] of a matrix or a table, or the name of the label column; shards have their own.",
+    "Labels [rows] of a matrix or a table, or the name of the label column; shards have their own. Of several labels a"
+    ' row: an indicator matrix, lists, or ``{"column": NAME or [NAMES], "separator": TEXT}``.',
     """If it names a column and ``features`` is not given, a table of numbers is used as it is; for other tables and
     raw files, features are proposed as by ``bigclf.suggest``.""",
     verbs=TRAINING,

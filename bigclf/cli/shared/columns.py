@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 Features: TypeAlias = "Spec | Model | Dataset"  # what says which features raw columns become
 Command = TypeVar("Command", bound=Callable[..., object])
 READER = ("header", "names", "skip_lines", "separator", "decimal", "encoding", "multiline")
-OPTIONS = ("spec", "features_of", "label", "numeric", "categorical", "text", "date", "hash_bits", *READER)
+LABEL = ("label", "label_separator")
+OPTIONS = ("spec", "features_of", *LABEL, "numeric", "categorical", "text", "date", "hash_bits", *READER)
 
 
 def reader_options(command: Command) -> Command:
@@ -50,7 +51,11 @@ def columns_options(command: Command) -> Command:
                      " read them."),
         click.option("--features-of", metavar="MODEL|SHARDS", help="Make the same features as a model or shards, with"
                      " their means, categories and vocabulary."),
-        click.option("--label", metavar="COL", help="Column to predict."),
+        click.option("--label", metavar="COL", multiple=True, callback=_columns_named, help="Column to predict. Given"
+                     " more than once, a row has several labels: the values of these columns, or the names of those"
+                     " that hold 1."),
+        click.option("--label-separator", metavar="TEXT", help="What stands between the labels in a cell of the label"
+                     " column, such as ';': a row then has several."),
         click.option("--numeric", metavar="A,B", help="Numeric columns, standardised."),
         click.option("--categorical", metavar="C,D", help="Categorical columns."),
         click.option("--text", metavar="T", help="Text columns, as tf-idf of words."),
@@ -131,7 +136,8 @@ class Asked(NamedTuple):
             if not (self.format or holdout or "columns" in keywords) and self.said.keys() == {"label"}:
                 from bigclf.conversion.tables.plain import are_plain
 
-                if are_plain(data, self.said["label"]):  # as `fit(data, y=...)` takes them
+                label = self.said["label"]
+                if isinstance(label, str) and are_plain(data, label):  # as `fit(data, y=...)` takes them
                     keywords["columns"] = {"features": "*", "label": self.said.pop("label")}
                     return None, None
             form = self.format or ("spec" not in self.said and format_by_name(data[0], self.said)) or None
@@ -181,6 +187,26 @@ def taken(options: dict[str, object]) -> dict[str, object]:
     return {name: value for name in OPTIONS if (value := options.pop(name, None)) is not None}
 
 
+def _columns_named(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> str | list[str] | None:
+    """A column, several, or none."""
+    return list(value) if len(value) > 1 else value[0] if value else None
+
+
+def _label(said: Mapping[str, object], known: Mapping[str, object] | None = None) -> object:
+    """What the options say of the label as a spec has it, where a spec says ``known``; None: nothing.
+
+    Raises
+    ------
+    click.UsageError : a separator, and no column.
+    """
+    separator = said.get("label_separator")
+    if separator is None:
+        return said.get("label", known)
+    if (column := said.get("label", (known or {}).get("column"))) is None:
+        raise click.UsageError("--label-separator needs the column: --label COL")
+    return {**(known or {}), "column": column, "separator": separator}
+
+
 def format_by_name(path: str, said: Mapping[str, object]) -> str | None:
     """The format that a file's name tells, compressed or not, else "svmlight" of text where no columns are named; None
     of Parquet, or where other shards say it."""
@@ -220,10 +246,13 @@ def features_of(said: dict[str, Any], data: list[str], format: str | None) -> Fe
     if "features_of" in said:
         return _of(said["features_of"])
     names = {kind: _listed(said[kind]) for kind in ("numeric", "categorical", "text", "date") if kind in said}
+    label = _label(said)
     if not names and format != "text":
-        from bigclf.conversion.tables.suggest import is_label, suggest, which_label
+        from bigclf.conversion.tables.suggest import is_label, labelled, suggest, which_label
 
-        found = suggest(data, reader, said.get("label"))
+        if isinstance(label, list | dict):
+            return dataclasses.replace(labelled(data, label, reader), hash_bits=said.get("hash_bits"))
+        found = suggest(data, reader, None if label is None else str(label))
         spec = found.spec()
         if "label" not in said and found.how.format != "text":
             if spec.label is None or not is_label(spec.label.column):
@@ -234,9 +263,7 @@ def features_of(said: dict[str, Any], data: list[str], format: str | None) -> Fe
         return dataclasses.replace(spec, hash_bits=said.get("hash_bits"))
     encode = {"encode": "hashed"} if "hash_bits" in said else {}
     entries = [{kind: [name], **(encode if kind == "categorical" else {})} for kind in names for name in names[kind]]
-    return parse(
-        {"label": said.get("label"), "features": entries, "hash_bits": said.get("hash_bits"), "reader": reader}
-    )
+    return parse({"label": label, "features": entries, "hash_bits": said.get("hash_bits"), "reader": reader})
 
 
 def _of(path: str) -> Model | Dataset:
@@ -375,7 +402,7 @@ def _declared(said: dict[str, Any], reader: dict[str, object], data: list[str]) 
     told["reader"] |= reader
     if "format" not in told["reader"] and (form := format_of(data)):
         told["reader"]["format"] = form
-    told.update({name: said[name] for name in ("label", "hash_bits") if name in said})
+    told.update({"label": _label(said, told["label"])}, **{n: said[n] for n in ("hash_bits",) if n in said})
     return parse(told)
 
 

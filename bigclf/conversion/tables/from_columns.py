@@ -29,7 +29,7 @@ from bigclf.conversion.text.pieces import PIECE_BITS, ROW_BITS, Source, Task
 from bigclf.data.bad_rows import MOST_KINDS, kind_of, with_way_out
 from bigclf.data.dataset import Dataset
 from bigclf.errors import DataError, SchemaError, masked
-from bigclf.features import encode, values
+from bigclf.features import encode, label_cells, values
 from bigclf.features.encode import COLLIDING, collisions_text
 from bigclf.features.extract import UNLABELLED, Extracted, extract
 from bigclf.features.spec import Categorical, Label, Spec, Text, parse
@@ -246,7 +246,7 @@ def prepare(data: Any, spec: Spec, room: int, label: bool = True, keep: Sequence
     names = [reading.header_names(place, how) for place in places]
     for place, known in zip(places, names, strict=True):
         if known:
-            own = spec.label.column if label and spec.label is not None else None
+            own = spec.label.columns if label and spec.label is not None else ()
             values.require_all(wanted, known, own, what="file", path=place.path)
     reader = TableJob(how, wanted, names, places, max(room // 8, 2**24))
     reader = reader._replace(kept=[reading.kept_columns(reader, source, keep) for source in sources])
@@ -259,8 +259,9 @@ def prepare(data: Any, spec: Spec, room: int, label: bool = True, keep: Sequence
 
 def wanted_columns(spec: Spec, label: bool) -> tuple[str, ...]:
     """The columns that are read."""
-    more = (None if spec.label is None else spec.label.column, spec.weight) if label else ()
-    return tuple(dict.fromkeys([*spec.columns, *(name for name in more if name is not None)]))
+    own = () if spec.label is None else spec.label.columns
+    more = (*own, *(() if spec.weight is None else (spec.weight,))) if label else ()
+    return tuple(dict.fromkeys([*spec.columns, *more]))
 
 
 def first_batch(reader: TableJob, sources: list[Source]) -> Batch | None:
@@ -276,17 +277,20 @@ def first_batch(reader: TableJob, sources: list[Source]) -> Batch | None:
 def label_type(reader: TableJob, sources: list[Source], spec: Spec) -> tuple[str, list[str]]:
     """What the labels at the beginning of the data are, as ``kind_of_labels``."""
     assert spec.label is not None
-    batch = first_batch(reader._replace(wanted=(spec.label.column,)), sources)
-    if batch is None or spec.label.column not in batch.columns:
-        return "text", []
-    return kind_of_labels(batch.columns[spec.label.column], spec)
+    batch = first_batch(reader._replace(wanted=spec.label.columns), sources)
+    if batch is None or not batch.columns.keys() >= {*spec.label.columns}:
+        return "labels" if spec.label.several else "text", []
+    return kind_of_labels(batch.columns, spec)
 
 
-def kind_of_labels(column: pa.Array, spec: Spec) -> tuple[str, list[str]]:
-    """What the labels in a column are: "number", "bool" or "text"; and what is to be said where that is a guess."""
+def kind_of_labels(columns: Mapping[str, pa.Array], spec: Spec) -> tuple[str, list[str]]:
+    """What the labels in their columns are: a type of ``Label``; and what is to be said where that is a guess."""
     import pyarrow as pa
 
     assert spec.label is not None
+    column = columns[spec.label.column]
+    if spec.label.several or label_cells.is_list(column):
+        return _kind_of_several([columns[name] for name in spec.label.columns], spec, spec.label), []
     if spec.label.above is not None or spec.label.one_of or pa.types.is_boolean(column.type):
         return "bool", []
     if spec.label.strip or spec.label.lowercase:
@@ -301,6 +305,26 @@ def kind_of_labels(column: pa.Array, spec: Spec) -> tuple[str, list[str]]:
         notes = [f"{len(bad)} of the first {len(column)} labels are not numbers: all are taken as text (for numbers, "
                  "set type: number for the label in the spec, and --on-bad-rows skip)"]  # fmt: skip
     return "text" if bad or np.isnan(numbers).all() else "number", notes
+
+
+def _kind_of_several(columns: list[pa.Array], spec: Spec, label: Label) -> str:
+    """What the cells are that say several labels a row.
+
+    Raises
+    ------
+    SchemaError : some columns hold 0 and 1 and others do not.
+    """
+    if not label.beside:
+        return "labels"
+    told = dict(zip(label.columns, label_cells.are_indicators(columns, spec.missing_values), strict=True))
+    yes, no = ([name for name, kind in told.items() if kind is wanted] for wanted in (True, False))
+    if yes and no and label.separator is None:
+        message = (
+            f"columns of labels hold 0 and 1, or labels, all alike: {yes[0]!r} holds 0 and 1, and {no[0]!r} does not "
+            "(if 0 and 1 are labels, set type: labels for the label in the spec)"
+        )
+        raise SchemaError(message, column=no[0])
+    return "indicators" if yes and label.separator is None else "labels"
 
 
 # Both passes
@@ -464,16 +488,18 @@ class _Columns(Converter):
         """What the second pass is to do."""
         self.totals.max_index = min(self.totals.max_index, 0)  # of raw features it says nothing
         bounds = self._bounds(shuffled=job.seed is not None, shard_nnz=shard_nnz)
-        codes, classes, ranks = self._classes(job.spec.label)
+        label = job.spec.label
+        codes, classes, ranks = self._classes(label)
         plan = plan_of(self, bounds, codes, classes, learned.n_features, features, chunk_nnz)
-        return plan._replace(binary=learned.binary, ranks=ranks, raw=True)
+        sets = label is not None and label.several
+        return plan._replace(binary=learned.binary, ranks=ranks, raw=True, sets=sets)
 
     def _classes(self, label: Label | None) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]:
         """codes, classes and ranks of the plan."""
         if self.totals.real:
             return None, None, None
         codes = np.array(sorted(self.totals.labels), np.float64)
-        if label is not None and label.type == "text":
+        if label is not None and (label.type == "text" or label.several):
             names = [self.tally.labels[code] for code in codes.tolist()]
             order = sorted(range(len(names)), key=names.__getitem__)
             ranks = np.empty(codes.size)

@@ -43,6 +43,7 @@ COUNTED = 20  # whole numbers, each one more than the last, in so many rows or m
 IDS = ("id", "index", "row", "uid")  # names of columns that tell rows apart
 NEARLY = 0.95  # the share of numbers from which on what else stands in a column of many values is a mistake
 DASH, NO_DATE = "-", "0000-00-00"  # for what is missing in accounts, and in MySQL
+NO_FEATURE = "no column looks like a feature; name them (--numeric, --categorical, --text)"
 RARE = 0.01  # the share of rows below which a class is named
 SMALL = 10.0  # numbers up to here need no scale of their own where most are 0
 
@@ -103,7 +104,7 @@ class Suggestion(NamedTuple):
         """
         entries = [{c.kind: [c.name], **c.options} for c in self.columns if c.kind and c.name != self.label]
         if not entries and self.how.format != "text":
-            raise SchemaError("no column looks like a feature; name them (--numeric, --categorical, --text)")
+            raise SchemaError(NO_FEATURE)
         label = {"column": self.label, "lowercase": True} if self.lowercase else self.label
         absent = {"missing_values": [*MISSING_VALUES, *self.signs]} if self.signs else {}
         return parse({"label": label, "features": entries, "reader": self.how.as_json(), **absent})
@@ -112,7 +113,9 @@ class Suggestion(NamedTuple):
 Where: TypeAlias = Callable[[int], tuple[Mapping[str, object], bytes]]  # row -> its place, and its text
 
 
-def suggest(data: object, told: dict[str, Any] | None = None, label: str | None = None) -> Suggestion:
+def suggest(
+    data: object, told: dict[str, Any] | None = None, label: str | None = None, besides: Sequence[str] = ()
+) -> Suggestion:
     """Propose a spec for raw files, or for a table in memory.
 
     Parameters
@@ -120,6 +123,7 @@ def suggest(data: object, told: dict[str, Any] | None = None, label: str | None 
     data : paths, or what has columns with names; its first rows are looked at.
     told : what is known of the reader's options; the rest is guessed.
     label : the column to predict; None: guessed.
+    besides : columns with the labels of rows that have several, which are not looked at; then there is no ``label``.
 
     Raises
     ------
@@ -127,7 +131,7 @@ def suggest(data: object, told: dict[str, Any] | None = None, label: str | None 
     SchemaError : there is no column ``label``.
     """
     if values.is_table(data):
-        return of_table(data, label, told=told)
+        return of_table(data, label, told=told, besides=besides)
     found = reading.places(data)
     place = _first_with_rows(found, told)
     how = guessed(place, dict(told or {}))
@@ -139,16 +143,32 @@ def suggest(data: object, told: dict[str, Any] | None = None, label: str | None 
             how, batch = across, again
     if batch is None:
         raise _no_rows(place, how)
-    batch = _with_all_keys(batch, found)
+    batch = _beside(_with_all_keys(batch, found), besides)
     if how.format == "text":
         return Suggestion(how, [], None, batch.n_rows, broken=_broken(place, batch))
     if how.format in ("csv", "tsv") and "decimal" not in (told or {}) and _has_decimal_commas(batch.columns):
         how = dataclasses.replace(how, decimal=",")
-    return _proposed(how, batch, label, _index(place, how), _broken(place, batch))
+    return _proposed(how, batch, label, _index(place, how), _broken(place, batch), bool(besides))
+
+
+def labelled(data: object, label: object, told: Mapping[str, object] | None = None) -> Spec:
+    """The spec proposed for raw files or a table whose rows have several labels; ``label`` : what a spec says of it.
+
+    Raises
+    ------
+    DataError, SchemaError : as ``suggest``.
+    """
+    own = parse({"label": label}).label
+    assert own is not None
+    return dataclasses.replace(suggest(data, dict(told or {}), besides=own.columns).spec(), label=own)
 
 
 def of_table(
-    table: object, label: str | None, apart: bool = False, told: Mapping[str, object] | None = None
+    table: object,
+    label: str | None,
+    apart: bool = False,
+    told: Mapping[str, object] | None = None,
+    besides: Sequence[str] = (),
 ) -> Suggestion:
     """The same for a table in memory; ``apart`` : its labels are not among its columns; ``told`` : the decimal mark of
     its texts, where that is known.
@@ -166,10 +186,16 @@ def of_table(
     def where(row: int) -> tuple[reading.At, bytes]:
         return {"row": row}, b""
 
-    batch = Batch({name: _whole(column) for name, column in columns.items()}, n_rows, (), where, 0)
+    batch = _beside(Batch({name: _whole(column) for name, column in columns.items()}, n_rows, (), where, 0), besides)
     decimal = (told or {}).get("decimal") or ("," if _has_decimal_commas(batch.columns) else ".")
     how = reading.reading({"format": "parquet", "decimal": decimal})
-    return _proposed(how, batch, label, set(), Reasons(), apart)._replace(in_memory=True)
+    return _proposed(how, batch, label, set(), Reasons(), apart or bool(besides))._replace(in_memory=True)
+
+
+def _beside(batch: Batch, names: Sequence[str]) -> Batch:
+    """The batch without columns that hold labels."""
+    values.require_all(names, batch.columns, names)
+    return batch._replace(columns={name: column for name, column in batch.columns.items() if name not in names})
 
 
 def _first_rows(of: object) -> object:

@@ -1,0 +1,186 @@
+"""Several labels a row in tables: with a separator in a cell, in several columns, as 0 and 1, as lists."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+import bigclf
+from bigclf.cli import main
+from bigclf.errors import DataError, SchemaError
+from bigclf.features.spec import parse
+
+# a separator, quotes, blanks, repetitions, empty and missing cells; the second column has labels beside
+TAGS = ["sport; money", " ;money;;sport;money ", "", None, "law, civil", "sport", "NA", "law, civil;sport"]
+MORE = [None, "", "travel", "?", "money", "sport", "", "travel"]
+SETS = [["money", "sport"], ["money", "sport"], ["travel"], [], ["law, civil", "money"], ["sport"], [],
+        ["law, civil", "sport", "travel"]]  # fmt: skip
+NAMES = ["law, civil", "money", "sport", "travel"]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("BIGCLF_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+
+
+def numbers(n=8):
+    return {"age": np.arange(n) * 1.5, "work": ["a", "b"] * (n // 2)}
+
+
+def indicators(yes=1, no=0):
+    return {name: [yes if name in row else no for row in SETS] for name in NAMES}
+
+
+def file_of(tmp_path, columns, form="csv"):
+    path = tmp_path / f"rows.{form}"
+    frame = pd.DataFrame(columns)
+    frame.to_csv(path, index=False) if form == "csv" else frame.to_parquet(path, index=False)
+    return str(path)
+
+
+def spec(label):
+    return {"label": label, "features": {"numeric": ["age"], "categorical": ["work"]}}
+
+
+def sets_of(dataset):
+    """The labels of each row in the order of ``age``."""
+    (block,) = dataset.blocks()
+    assert np.array_equal(np.argsort(block.values.reshape(-1, 2)[:, 0]), np.arange(block.n_rows))
+    return dataset.sets.as_lists(block.labels.astype(int)).to_pylist()
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+@pytest.mark.parametrize("columns, label", [
+    ({"tags": TAGS, "more": MORE}, {"column": ["tags", "more"], "separator": ";"}),
+    ({"tags": ["|".join(row) for row in SETS]}, {"column": "tags", "separator": "|"}),
+    ({"tags": ["<>".join(row[::-1]) for row in SETS]}, {"column": "tags", "separator": "<>"}),
+    ({f"tag {k}": [row[k] if len(row) > k else None for row in SETS] for k in range(3)},
+     ["tag 0", "tag 1", "tag 2"]),
+    (indicators(), NAMES), (indicators(True, False), NAMES), (indicators(1.0, None), NAMES),
+    ({"tags": ["; ".join(row).upper() for row in SETS]}, {"column": "tags", "separator": ";", "lowercase": True}),
+])  # fmt: skip
+def test_every_way_to_write_labels_gives_the_same_rows(tmp_path, form, columns, label):
+    path = file_of(tmp_path, numbers() | columns, form)
+    dataset = bigclf.convert(path, tmp_path / "out", features=spec(label), shuffle=False, workers=1)
+    assert dataset.classes.tolist() == NAMES and dataset.class_counts.tolist() == [2, 3, 4, 2]
+    assert sets_of(dataset) == SETS
+    dataset = bigclf.convert(path, tmp_path / "out", features=spec(label), append=True, shuffle=False, workers=1)
+    assert dataset.n_rows == 16 and dataset.class_counts.tolist() == [4, 6, 8, 4]
+
+
+def test_a_column_of_lists_in_a_raw_table_is_labels(tmp_path):
+    columns = {"tags": [list(row) or None for row in SETS]}
+    path = file_of(tmp_path, numbers() | columns, "parquet")
+    assert sets_of(bigclf.convert(path, tmp_path / "out", features=spec("tags"), shuffle=False)) == SETS
+    columns["tags"][5] = ["sport", None]
+    path = file_of(tmp_path, numbers() | columns, "parquet")
+    with pytest.raises(DataError, match=r"rows.parquet, row group 0, row 5: column tags: a null in the list of labels"):
+        bigclf.convert(path, tmp_path / "other", features=spec("tags"))
+
+
+def with_cell(columns, name, row, value):
+    return columns | {name: [value if k == row else old for k, old in enumerate(columns[name])]}
+
+
+@pytest.mark.parametrize("columns, label, said, error", [
+    (with_cell(indicators(), "sport", 4, 2), {"column": NAMES, "type": "indicators"},
+     r"rows.csv, line 6: column sport: '2' is neither 0 nor 1", DataError),
+    ({"tags": with_cell({"a": TAGS}, "a", 3, "x\x1fy")["a"]}, {"column": "tags", "separator": ";"},
+     r"rows.csv, line 5: column tags: a label with the control character 0x1F", DataError),
+    (indicators() | {"kind": ["a"] * 8}, [*NAMES, "kind"],
+     r"column kind: .* 'law, civil' holds 0 and 1, and 'kind' does not", SchemaError),
+    (indicators(), [*NAMES, "musik"], r"rows.csv, column musik: there is no such column \(it should hold", SchemaError),
+])  # fmt: skip
+def test_cells_that_are_no_labels_are_named(tmp_path, columns, label, said, error):
+    path = file_of(tmp_path, numbers() | columns)
+    with pytest.raises(error, match=said):
+        bigclf.convert(path, tmp_path / "out", features=spec(label))
+    if error is DataError:
+        left = bigclf.convert(path, tmp_path / "out", features=spec(label), on_bad_rows="skip", max_bad_fraction=1)
+        assert left.n_rows == 7 and left.report["bad_rows"] == 1
+
+
+def test_rows_without_labels_may_be_left_out(tmp_path):
+    label = {"column": "tags", "separator": ";", "missing": "drop"}
+    path = file_of(tmp_path, numbers() | {"tags": TAGS})
+    dataset = bigclf.convert(path, tmp_path / "out", features=spec(label), shuffle=False)
+    assert dataset.n_rows == 5 and dataset.report["unlabelled"] == 3
+
+
+@pytest.mark.parametrize("label, said", [
+    ({"column": "tags", "separator": ""}, "separator must be a character or more"),
+    ({"column": "tags", "separator": ";", "type": "number"}, "type is then labels or indicators, not number"),
+    ({"column": ["a", "b"], "above": 3}, "above has no effect where rows have several labels"),
+    ({"column": ["a", "b"], "type": "indicators", "separator": ";"}, "separator has no effect on indicators"),
+    ({"column": ["a", "b", "a"]}, "a column is named twice"),
+    ({"column": ["a", "age"]}, "column age: the label cannot be a feature too"),
+])  # fmt: skip
+def test_a_spec_that_contradicts_itself_is_refused(label, said):
+    with pytest.raises(SchemaError, match=said):
+        parse(spec(label))
+
+
+def test_a_spec_comes_back_from_what_is_stored():
+    for label in ({"column": ["a", "b"], "separator": ";"}, ["a", "b"], {"column": "a", "type": "labels"}):
+        made = parse(spec(label))
+        assert parse(json.loads(json.dumps(made.as_json()))) == made
+    assert {"separator", "beside"}.isdisjoint(parse(spec("a")).as_json()["label"])  # as older versions wrote it
+
+
+def many(n=240, seed=0):
+    """A frame whose labels its numbers tell, and the lists of labels."""
+    x = np.random.default_rng(seed).standard_normal((n, 4))
+    labels = [[f"l{j}" for j in range(3) if row[j] > 0.4] for row in x]
+    frame = pd.DataFrame({f"x{j}": x[:, j] for j in range(4)})
+    return frame.assign(tags=[";".join(row) for row in labels], kind=["u", "v", "w"] * (n // 3)), labels
+
+
+def test_a_model_of_labels_takes_raw_files_and_tables(tmp_path):
+    frame, labels = many()
+    path = file_of(tmp_path, frame)
+    options = dict(algo="dcd", C=1.0, tol=1e-3, progress=False)
+    model = bigclf.fit(frame, {"column": "tags", "separator": ";"}, **options)
+    assert model.multilabel and model.classes_.tolist() == ["l0", "l1", "l2"]
+    of_file = bigclf.fit(path, {"column": "tags", "separator": ";"}, **options)
+    np.testing.assert_allclose(of_file.coef_, model.coef_, atol=0.05)  # its rows are shuffled
+    indicated = frame.drop(columns="tags").assign(**{f"l{j}": [f"l{j}" in row for row in labels] for j in range(3)})
+    assert np.array_equal(bigclf.fit(indicated, {"column": ["l0", "l1", "l2"]}, **options).coef_, model.coef_)
+    figures = [bigclf.evaluate(model, rows).to_dict() for rows in (frame, path)]
+    beside = bigclf.evaluate(model, frame.drop(columns="tags"), labels).to_dict()
+    for name in ("micro_f1", "macro_f1", "coverage_error", "n"):
+        assert figures[0][name] == figures[1][name] == beside[name]
+    assert figures[0]["micro_f1"] > 0.95
+    predicted = [set(row) for row in bigclf.predict(model, frame)["prediction"]]
+    assert np.mean([mine == set(theirs) for mine, theirs in zip(predicted, labels, strict=True)]) > 0.9
+    with pytest.raises(TypeError, match="only tables and raw files have columns with names"):
+        bigclf.fit(frame[["x0", "x1"]].to_numpy(), {"column": "tags"}, **options)
+
+
+def test_the_command_line_names_columns_and_a_separator(tmp_path):
+    frame, labels = many()
+    columns = {f"l{j}": [int(f"l{j}" in row) for row in labels] for j in range(3)}
+    path = file_of(tmp_path, frame.assign(**columns).drop(columns="kind"))
+
+    def bigclf_(*words, code=0):
+        found = CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+        assert found.exit_code == code, found.output
+        return found.output
+
+    tags, named = ("--label", "tags", "--label-separator", ";"), [w for j in range(3) for w in ("--label", f"l{j}")]
+    numeric = ("--numeric", "x0,x1,x2,x3")
+    for name, label in (("one", tags), ("two", named)):
+        bigclf_("convert", path, tmp_path / name, *label, *numeric)
+    one, two = (bigclf.Dataset(tmp_path / name) for name in ("one", "two"))
+    assert one.classes.tolist() == two.classes.tolist() and np.array_equal(one.class_counts, two.class_counts)
+    model = tmp_path / "model.bigclf"
+    told = json.loads(bigclf_("fit", path, "-o", model, "--algo", "dcd", *tags, "--holdout", 0.25, "--json"))
+    assert told["evaluation"]["micro_f1"] > 0.9 and 0 < told["evaluation"]["n"] < len(frame)
+    assert json.loads(bigclf_("evaluate", model, path, "--json"))["n"] == len(frame)
+    (tmp_path / "spec.yaml").write_text("label: tags\nfeatures:\n- numeric: [x0, x1]\n")
+    bigclf_("convert", path, tmp_path / "three", "--spec", tmp_path / "spec.yaml", "--label-separator", ";")
+    assert bigclf.Dataset(tmp_path / "three").classes.tolist() == ["l0", "l1", "l2"]
+    assert "needs the column: --label COL" in bigclf_(
+        "convert", path, tmp_path / "four", *numeric, "--label-separator", ";", code=2
+    )
