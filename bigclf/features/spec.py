@@ -381,7 +381,7 @@ def _listed(value: object) -> list[Any]:
 
 def _label(told: object) -> Label:
     told = {"column": told} if not isinstance(told, Mapping) else dict(told)
-    if not told.get("column"):
+    if told.get("column") in (None, "", []):
         raise _Refused("label needs the name of its column: {column: NAME}", "label")
     if "beside" in told:
         raise _Refused("label: name all columns in a list: {column: [A, B]}", "label", "beside")

@@ -606,15 +606,15 @@ def test_as_many_processes_as_the_machine_has_memory_for(monkeypatch):
 
 def test_no_shards_appear_with_what_could_not_be_removed_from_among_them(tmp_path, monkeypatch):
     """They would be refused as another's when they are to be replaced."""
-    removed = os.rmdir
+    removed, failed = os.rmdir, []
 
-    def fails_once(path, **options):
-        if os.path.basename(path) == "runs":
-            monkeypatch.setattr(os, "rmdir", removed)
+    def fails_twice(path, **options):  # also when it is tried once more
+        if os.path.basename(path) == "runs" and len(failed) < 2:
+            failed.append(path)
             raise OSError(errno.EIO, "Input/output error")
         removed(path, **options)
 
-    monkeypatch.setattr(os, "rmdir", fails_once)
+    monkeypatch.setattr(os, "rmdir", fails_twice)
     x = sp.random(20, 5, 0.5, "csr", np.float32, random_state=0)
     with pytest.raises(OSError, match="Input/output"):
         write_shards([(x.indptr, x.indices, x.data, np.arange(20) % 2, None)], tmp_path / "s", classes=[0, 1])
