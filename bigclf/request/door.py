@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 FIRST = 10_000  # rows whose labels are looked at
 LOOKED_AT = 100_000  # entries whose size is
+GOLDEN = 0.5 * (5**0.5 - 1)
 
 
 class Shape(NamedTuple):
@@ -142,7 +143,7 @@ class Matrix(NamedTuple):
         some = self.data if isinstance(self.data, np.ndarray) else getattr(self.data, "data", None)
         if not nnz or not isinstance(some, np.ndarray) or some.dtype.kind not in "fiub":
             return Shape(n_rows, n_features, nnz, labels)
-        some = some[:: max(1, nnz // LOOKED_AT)]
+        some = spread(some, max(1, LOOKED_AT * len(some) // nnz))
         filled = int(np.count_nonzero(some))
         if isinstance(self.data, np.ndarray):
             nnz = filled * n_rows // len(some)
@@ -156,7 +157,7 @@ class Matrix(NamedTuple):
         y = self.y
         if not isinstance(y, np.ndarray) or y.ndim != 1 or y.dtype.kind not in "biufU" or y.size != n_rows:
             return 0.0
-        counts = np.unique(y[:: max(1, n_rows // FIRST)], return_counts=True)[1]
+        counts = np.unique(spread(y, FIRST), return_counts=True)[1]
         return float(counts.min() / counts.sum())
 
     def index_width(self) -> int:
@@ -184,6 +185,14 @@ class Blocks(NamedTuple):
     def rows(self, groups: int, real_labels: bool) -> Dataset:
         made = write_down(self.data, self.place, real_labels=real_labels, memory=self.memory // 2)
         return Shards(made, None, self.memory).rows(groups, real_labels)
+
+
+def spread(array: np.ndarray, most: int) -> np.ndarray:
+    """About so many elements from all over the array. Their distances repeat with no period: equal ones that share a
+    divisor with the number of columns see some of these alone."""
+    if len(array) <= most:
+        return array
+    return array[(np.arange(1, most + 1) * GOLDEN % 1.0 * len(array)).astype(np.int64)]
 
 
 def _counts(rows: Dataset | Arrays) -> Shape:

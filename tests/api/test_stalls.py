@@ -167,3 +167,11 @@ def test_a_glance_at_a_matrix_counts_what_is_not_0_and_how_long_rows_are():
     assert Matrix(x.tolist(), y, None).counts() == UNKNOWN
     assert Matrix(np.zeros((0, 3)), y, None).counts()[:3] == (0, 3, 0)
     assert Matrix(np.zeros((5, 3)), y, None).counts().square == 0
+
+
+def test_a_glance_sees_every_column_and_class_whatever_period_they_have():
+    x, y = np.ones((30_000, 40), np.float32), np.where(np.arange(30_000) % 2, 1, -1)
+    x[:, 7] = 1000.0
+    for data in (x, sp.csr_matrix(x)):
+        seen = Matrix(data, y, None).counts()
+        assert seen.square == pytest.approx(1e6, rel=0.02) and seen.rarest == pytest.approx(0.5, abs=0.01)
