@@ -80,14 +80,16 @@ def warm(setting: Setting, index_width: int, dtype: str, rare: bool = True) -> N
 
 
 def load_first(setting: Setting, index_width: int, dtype: str) -> None:
-    """The kernels that every run of a method calls."""
+    """The kernels that every run of a method calls, that of an update last: a second process may be at it."""
     method = setting.method
     block, shared, rows, params = _nothing(setting, index_width, dtype)
     floats, numbers = np.empty(0), np.empty(0, np.int64)
     check_rows(block.indptr, block.indices, block.values, block.indices.dtype.type(1), floats)
     shuffle_runs(numbers, 1, random_state(0), numbers)
-    setting.kernel()(block, numbers, shared, rows, params, floats)
+    aim_at(floats, floats, floats, floats, floats, floats)
+    find_positive(floats, numbers)
     warm_role(method.how, method.loss_of(setting.loss), block, shared, rows, params)
+    setting.kernel()(block, numbers, shared, rows, params, floats)
     method.form.end_epoch(shared, params)
 
 

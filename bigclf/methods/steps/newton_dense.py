@@ -249,6 +249,13 @@ def product(block, order, k, weights, bias):  # type: ignore[no-untyped-def]
     return total + bias * weights[last]
 
 
+@kernel
+def multiply(block, order, begin, count, weights, bias, into):  # type: ignore[no-untyped-def]
+    """``product`` of ``count`` rows: a kernel of its own, since it takes long to compile and serves every loss."""
+    for r in range(count):
+        into[r] = product(block, order, begin + r, weights, bias)
+
+
 @inlined
 def add_row(a, block, i, total, bias):  # type: ignore[no-untyped-def]
     """total += a x_i"""
@@ -422,12 +429,13 @@ def sums(loss: Loss):  # type: ignore[no-untyped-def]
         q, gap = batch(scores, 7), batch(scores, 8)
         for begin in range(0, last, ROWS):
             rows = min(ROWS, last - begin)
+            multiply(block, order, begin, rows, weights, params.bias, m)
+            multiply(block, order, begin, rows, probe, params.bias, z)
             for r in range(rows):
                 i = at(order, begin + r)
                 t[r], c[r] = block.labels[i], params.C * block.weights[i]
                 s = 1.0 if regression else t[r]
-                m[r] = s * product(block, order, begin + r, weights, params.bias)
-                z[r] = s * product(block, order, begin + r, probe, params.bias)
+                m[r], z[r] = s * m[r], s * z[r]
             for place in range(N_LENGTHS):
                 for r in range(ROWS):
                     there[r] = m[r] + lengths[place] * z[r]
@@ -451,14 +459,15 @@ def sums(loss: Loss):  # type: ignore[no-untyped-def]
         least, fresh = shared.scalars[DROP] * most / (h if soft else 1.0), fresh and not looks
         start, filled, mistakes, before = np.int64(begin_tile(scores, n)), 0, 0, figures[LOSS]
         margins, labels, values = batch(scores, 0), batch(scores, 1), batch(scores, 2)
-        slopes, bends, gaps, pulls = batch(scores, 3), batch(scores, 4), batch(scores, 5), batch(scores, 6)
+        slopes, bends, gaps = batch(scores, 3), batch(scores, 4), batch(scores, 5)
+        pulls, ups = batch(scores, 6), batch(scores, 7)
         taken, size = False, order.size
         for begin in range(0, size, ROWS):
             count = min(ROWS, size - begin)
+            multiply(block, order, begin, count, weights, params.bias, margins)
             for r in range(count):
                 t = block.labels[at(order, begin + r)]
-                m = product(block, order, begin + r, weights, params.bias)
-                margins[r], labels[r] = m if regression else t * m, t
+                margins[r], labels[r] = margins[r] if regression else t * margins[r], t
             of_rows(margins, labels, e, h, values, slopes, bends, gaps)
             for r in range(count):
                 t, c, m = labels[r], params.C * block.weights[at(order, begin + r)], margins[r]
@@ -476,9 +485,9 @@ def sums(loss: Loss):  # type: ignore[no-untyped-def]
                     figures[place + 2] += c * slopes[r] * m
                     figures[place + 3] += c * odds(m)
                     figures[place + 4] += c * gap
-                    if g < 0:
-                        add_row(g, block, at(order, begin + r), side, params.bias)
-                pulls[r] = g
+                pulls[r], ups[r] = g, min(g, 0.0)
+            if side.size > 0:
+                add_batch(ups, block, order, begin, count, side, params.bias)
             add_batch(pulls, block, order, begin, count, total, params.bias)
             for r in range(count if fresh else 0):
                 i, q = at(order, begin + r), bends[r]
