@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import dask
 import distributed
+import psutil
 
 from bigclf import tls
 from bigclf.cluster.book import Patience
@@ -35,6 +36,7 @@ WAIT_LONGER = (
     " (--patience idle=SECONDS, cluster.patience of a job, Workers(..., patience={'idle': SECONDS})) or fewer workers"
 )
 CHILD = "bigclf.processes"  # what a process started here loads first
+LEFT = "ignore:resource_tracker:UserWarning"  # processes started here are killed, and leave their semaphores to it
 
 
 class Closes(Protocol):
@@ -243,22 +245,41 @@ def warn_of_plain(address: str) -> None:
 def _start_processes(n: int, patience: float) -> Link:
     """Workers on this machine, each a process under a nanny; started anew from the command line, not by forking or
     importing the caller's main module."""
-    from distributed.deploy.subprocess import SubprocessCluster
+    from distributed.deploy.spec import SpecCluster
+    from distributed.deploy.subprocess import SubprocessScheduler, SubprocessWorker
 
+    class Worker(SubprocessWorker):
+        """A nanny and its worker, ended at once but for what removes the names of their semaphores."""
+
+        async def close(self) -> None:
+            if self.process is not None and self.process.returncode is None:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    _end_below(self.process.pid)
+                with contextlib.suppress(ProcessLookupError):
+                    self.process.kill()
+                await self.process.wait()
+            self.process = None
+            await super().close()
+
+    here = {"host": "127.0.0.1", "preload": CHILD}
+    nanny = {
+        "nthreads": 1,
+        "memory_limit": 0,
+        "dashboard": False,
+        "preload_nanny": CHILD,
+        "silence_logs": logging.CRITICAL,
+    }
+    options = {"port": 0, "dashboard": False, "dashboard_address": None}
     encrypted = "distributed.comm.require-encryption"  # of what leaves a machine, and these do not
     with (
         _environment("DASK_LOGGING__DISTRIBUTED", "critical"),  # what there is to say reaches the run as events
         _environment("DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION", "false"),
+        _environment("PYTHONWARNINGS", ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), LEFT)))),
         dask.config.set({encrypted: False}),
     ):
-        cluster = SubprocessCluster(
-            n_workers=n,
-            threads_per_worker=1,
-            dashboard_address=None,  # type: ignore[arg-type]
-            scheduler_kwargs={"preload": CHILD},
-            worker_kwargs={"memory_limit": 0, "dashboard": False, "preload": CHILD, "preload_nanny": CHILD},
-            silence_logs=logging.CRITICAL,
-        )
+        worker = {"cls": Worker, "options": {"worker_kwargs": {**here, **nanny}}}
+        scheduler = {"cls": SubprocessScheduler, "options": {"scheduler_kwargs": {**here, **options}}}
+        cluster = SpecCluster(dict.fromkeys(range(n), worker), scheduler, worker, silence_logs=logging.CRITICAL)
         client = distributed.Client(cluster, set_as_default=False)
     link = Link(client, [client, _Processes(cluster)])
     try:
@@ -270,6 +291,15 @@ def _start_processes(n: int, patience: float) -> Link:
         link.close()
         raise
     return link
+
+
+def _end_below(pid: int) -> None:
+    """Kill all that a process started but multiprocessing's tracker: that ends with the last of them, and removes the
+    names of semaphores, which the system keeps else until it is started anew."""
+    for child in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if not any("multiprocessing.resource_tracker" in word for word in child.cmdline()):
+                child.kill()
 
 
 class _Processes:

@@ -1,5 +1,6 @@
 """A cluster from the command line: options, job files, what is told of it, and the exit codes when it goes wrong."""
 
+import contextlib
 import functools
 import json
 import os
@@ -8,8 +9,10 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from making import environment, random_rows, shards_of
 from test_cli import bigclf, error_of
@@ -175,6 +178,42 @@ def test_ctrl_c_ends_a_run_on_processes_of_its_own_at_its_segment(place, tmp_pat
     assert last == "interrupted" and warned in ([], ["warning:"]), err  # none where it came between two visits
     assert "; continue with:  bigclf fit " in err and "--resume" in err.splitlines()[-1]
     assert not alive(str(tmp_path))
+
+
+def semaphores(pid):
+    """Those with a name that the processes below this one have, as paths."""
+    found = set()
+    for process in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.Error, OSError):
+            maps = Path(f"/proc/{process.pid}/maps").read_text()
+            found |= {line.split()[-1] for line in maps.splitlines() if "/dev/shm/sem." in line and "(del" not in line}
+    return found
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="needs semaphores with names in /dev/shm")
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL, None], ids=["told", "killed", "by itself"])
+def test_no_semaphore_outlives_the_processes_of_a_run(place, tmp_path, end):
+    """Dask's processes make six a worker, and the system keeps them until it is started anew."""
+    epochs = "40" if end is None else "100000"
+    words = ["fit", str(place / "s"), "-o", "m", "--algo", "pa1", "--epochs", epochs, "--groups", "2", "--workers", "2"]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "bigclf", *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+        env=environment(TMPDIR=str(tmp_path)), start_new_session=True,
+    )  # fmt: skip
+    deadline = time.time() + 120
+    while not (tmp_path / "m.run" / "history.jsonl").exists() and time.time() < deadline and child.poll() is None:
+        time.sleep(0.1)
+    names = semaphores(child.pid)
+    assert len(names) == 12
+    if end is not None:
+        os.kill(child.pid, end)
+    _, err = child.communicate(timeout=60)
+    assert "resource_tracker" not in err
+    deadline = time.time() + 30
+    while any(map(os.path.exists, names)) and time.time() < deadline:
+        time.sleep(0.1)
+    assert not [name for name in names if os.path.exists(name)]
 
 
 CHILD = """
