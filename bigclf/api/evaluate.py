@@ -136,6 +136,7 @@ def evaluate_on(
 
 def bare(model: Model) -> Model:
     """What a worker needs of a model to score rows: without its history."""
-    found = Model(model.coef_, model.intercept_, model.classes_, model.features, model.method)
+    found = Model(model.weights, model.intercept_, model.classes_, model.features, model.method,
+                  feature_ids=model.feature_ids)  # fmt: skip
     found.state, found.calibration = (model.state if model.voted else {}), model.calibration
     return found

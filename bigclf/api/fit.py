@@ -362,7 +362,13 @@ def _asked(source: Rows, problems: list[Problem], plan: Plan, options: RunOption
         "init": None if options["init"] is None else options["init"].state_digest(),
         **({} if options.get("early_stopping") is None else {"early_stopping": options["early_stopping"]}),
         "tol": options["tol"],
-        "data": {"digest": source.digest, "n_rows": source.n_rows, "n_features": source.n_features, "nnz": source.nnz},
+        "data": {
+            "digest": source.digest,
+            "n_rows": source.n_rows,
+            "n_features": source.n_features,
+            "nnz": source.nnz,
+            **({} if source.feature_ids is None else {"of_features": source.feature_ids.n_features}),
+        },
         "plan": plan.same_bits(),
     }
     return {
@@ -477,7 +483,7 @@ def _start_from(run: Run, init: Model, source: Rows) -> None:
     mine, its = listed_names(init.features), listed_names(source.features)
     if mine is not None and its is not None:
         require_same_names(mine, its[: len(mine)])
-    given, init = init, grown(init, source.n_features, source.classes)
+    given, init = init, grown(init, source.n_features, source.classes, source.feature_ids)
     place, further = run.method.form.place, init is given and goes_on(run, init)
     if place is None and not further:
         why = "cannot begin with weights" if init is given else "goes on from its whole state, and the data have grown"
@@ -490,9 +496,10 @@ def _start_from(run: Run, init: Model, source: Rows) -> None:
         if place is not None and not (init.state and further):
             constant = init.intercept_ * problem.setting.settings["bias"]
             if run.plan.places:
-                problem.setting.form.place(state, (init.coef_, constant), problem.setting.params())
+                problem.setting.form.place(state, (init.weights, constant), problem.setting.params())
                 continue
-            begin = np.hstack([init.dense_weights(), constant[:, None]])
+            held = init.weights.toarray() if init.sparse else init.weights
+            begin = np.hstack([held, constant[:, None]])
             weights = class_columns(begin, len(source.classes)) if run.method.all_classes else begin[number]
             place(state, weights, problem.setting.params())
 

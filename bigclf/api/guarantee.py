@@ -158,7 +158,7 @@ def line_of(task: Task, run: Run, point: int, model: Model) -> dict[str, object]
     found = model.certificate or {}
     return {
         "C": task.points[point]["C"],
-        "nonzero": int(np.count_nonzero(model.coef_)),
+        "nonzero": int(np.count_nonzero(model.weights)),
         **{new: found.get(old) for new, old in (("objective", "primal"), ("dual", "dual"), ("gap", "gap"))},
         **({"violation": found["violation"]} if "violation" in found else {}),
         "epochs": max(s.epochs for s in status),

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from bigclf.cluster.link import Link
     from bigclf.data.rows import Rows
+    from bigclf.maths.feature_ids import FeatureIds
 
 
 MANY = 0.01  # of the variances at their floor
@@ -193,23 +194,27 @@ def come_since(source: Rows) -> list[str]:
             "them in"]  # fmt: skip
 
 
-def grown(init: Model, n_features: int, classes: np.ndarray | None) -> Model:
-    """``init`` for data of more features or classes: the weights of those that it does not know are 0.
+def grown(init: Model, n_features: int, classes: np.ndarray | None, ids: FeatureIds | None = None) -> Model:
+    """``init`` for data of more features or classes, or of features that are known by another place: the weights of
+    those that it does not know are 0.
 
     Raises
     ------
     ValueError : it knows features or classes that the data have not, or one of both is a regression.
     """
+    width, n_features = n_features, n_features if ids is None else ids.n_features
     have, need = (None if c is None else c.tolist() for c in (init.classes_, classes))
-    if have == need and init.n_features == n_features:
+    placed = init.feature_ids is None if ids is None else ids.same_as(init.feature_ids)
+    if have == need and init.n_features == n_features and placed:
         return init
     several = init.multilabel
     rows = 1 if need is None or (len(need) == 2 and not several) else len(need)
     if (have is None) != (need is None) or init.n_features > n_features or not set(have or ()) <= set(need or ()):
         mine, theirs = ("numbers" if c is None else f"classes {c}" for c in (have, need))
-        shapes = list(init.coef_.shape), [rows, n_features]
+        shapes = [init.intercept_.size, init.n_features], [rows, n_features]
         raise ValueError(f"init has weights {shapes[0]} for {mine}, the data need {shapes[1]} for {theirs}")
-    take = np.zeros((rows, init.coef_.shape[0]))  # rows of init make those of the new one
+    init = init.by_place(ids)
+    take = np.zeros((rows, init.intercept_.size))  # rows of init make those of the new one
     if rows == 1:
         take[0, 0] = 1
     elif have is not None and need is not None:
@@ -218,8 +223,8 @@ def grown(init: Model, n_features: int, classes: np.ndarray | None) -> Model:
             take[places, 0] = -1, 1
         else:
             take[places, range(len(have))] = 1
-    return Model(_wider(init.coef_, take, n_features), take @ init.intercept_, classes, init.features, init.method,
-                 facts=init.facts, columns=init.columns)  # fmt: skip
+    return Model(_wider(init.weights, take, width), take @ init.intercept_, classes, init.features,
+                 init.method, facts=init.facts, columns=init.columns)  # fmt: skip
 
 
 def _wider(
@@ -243,7 +248,8 @@ def validation(run: Run, source: Rows, data: object, link: Link | None, patience
     method = {"name": run.method.name, "bias": "feature" if run.problems[0].setting.settings["bias"] else None}
     method |= {"multiclass": SEVERAL} if source.sets is not None else {}
     named = None if listed_names(source.features) is None else source.features
-    model = Model(weights, bias, classes_of(run, source), named, method, columns=_named_columns(source))
+    model = Model(weights, bias, classes_of(run, source), named, method, columns=_named_columns(source),
+                  feature_ids=source.feature_ids)  # fmt: skip
     if not run.method.linear:
         model.state = kept_state(run)
     if is_stored(data):
@@ -462,7 +468,7 @@ def model_of(run: Run, source: Rows, result: Result, options: Mapping[str, objec
         )
     state = None if setting.method.certificate else kept_state(run)
     model = Model(weights, bias, classes_of(run, source), source.features, method, result.certificate, facts, state,
-                  source.learned_of_columns(), _named_columns(source))  # fmt: skip
+                  source.learned_of_columns(), _named_columns(source), source.feature_ids)  # fmt: skip
     model.result_ = result
     return model
 

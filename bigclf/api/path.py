@@ -91,8 +91,13 @@ class Path:
 
     @property
     def coefs_(self) -> np.ndarray:
-        """float64 [value, class, feature], the class axis 1 long for two classes."""
-        return np.stack([model.coef_ for model in self.models])
+        """float64 [value, class, feature], the class axis 1 long for two classes.
+
+        Raises
+        ------
+        MemoryBudgetError : of very many features, where they do not fit into this machine's memory.
+        """
+        return np.stack([model.dense_weights() for model in self.models])
 
     @property
     def intercepts_(self) -> np.ndarray:

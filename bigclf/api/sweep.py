@@ -673,7 +673,7 @@ class Task:
         classes = self.source.classes
         with contextlib.closing(Team(plan.learners)) as team:
             if self.apart is not None:
-                blocks = rows_apart(self.apart, classes, self.source.n_features)
+                blocks = rows_apart(self.apart, self.source)
                 return measure_all(candidates, blocks, classes, team, self.measure, run.idle)
             with self._everything(run, plan) as blocks:
                 return measure_all(candidates, blocks, classes, team, self.measure, run.idle)

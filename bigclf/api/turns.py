@@ -136,7 +136,7 @@ def _together(paths: list[str], results: list[Result], room: Room) -> Model:
     models = [Model.map(path) for path in paths]
     first = models[0]
     sparse = any(model.sparse for model in models)
-    parts = [scipy.sparse.csc_matrix(model.coef_, copy=False) if sparse else model.coef_ for model in models]
+    parts = [scipy.sparse.csc_matrix(model.weights, copy=False) if sparse else model.weights for model in models]
     coef: Any = joined_columns(parts, room) if sparse else np.concatenate(parts)
     for path in paths:
         files.remove(path)
@@ -151,7 +151,7 @@ def _together(paths: list[str], results: list[Result], room: Room) -> Model:
     model = Model(
         coef, np.concatenate([model.intercept_ for model in models]),
         np.concatenate([model.classes_ for model in models]), first.features, first.method, result.certificate, facts,
-        None, first.learned, first.columns,
+        None, first.learned, first.columns, first.feature_ids,
     )  # fmt: skip
     model.result_ = result
     return model

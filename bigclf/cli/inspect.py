@@ -210,7 +210,8 @@ def _model(path: str) -> Looked:
     facts = {
         "n_features": model.n_features,
         "classes": None if model.regression else model.classes_.tolist(),
-        "dtype": str(model.coef_.dtype),
+        "dtype": str(model.weights.dtype),
+        **({} if model.feature_ids is None else {"n_weights": model.feature_ids.size}),
         "nonzero_weights": nonzero_weights(model),
         "intercept": model.intercept_.tolist(),
         "features": model.features,
@@ -245,6 +246,7 @@ def _print_model(path: str, told: Mapping[str, Any]) -> None:
             (
                 "weights",
                 f"{weights_text(rows, told['n_features'], told['nonzero_weights'])}, {told['dtype']}"
+                + (f", kept for the {told['n_weights']:,} features that occur" if "n_weights" in told else "")
                 + (" (of the last vector: many vote)" if told["method"].get("name") == "voted_perceptron" else ""),
             ),
             ("quality", certificate_text(told["certificate"])),
@@ -263,7 +265,7 @@ def nonzero_weights(model: Model) -> int:
     """How many weights are not 0."""
     import numpy as np
 
-    return int(sum(np.count_nonzero(w) for w in ([model.coef_.data] if model.sparse else model.coef_)))
+    return int(sum(np.count_nonzero(w) for w in ([model.weights.data] if model.sparse else model.weights)))
 
 
 def weights_text(classes: int, features: int, nonzero: int) -> str:

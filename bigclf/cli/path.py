@@ -134,11 +134,11 @@ def draw(found: Path, path: str) -> bool:
     above, below = FigureCanvasAgg(figure).figure.subplots(2, 1, sharex=True)
     above.plot(found.C, [row["nonzero"] for row in found.table], marker="o")
     above.set_ylabel("weights that are not 0")
-    last = found.models[-1].coef_
+    last = found.models[-1].weights
     largest = np.argsort(-np.abs(last), axis=None, kind="stable")[: min(LINES, np.count_nonzero(last))]
     for place in largest:
         k, j = np.unravel_index(place, last.shape)
-        below.plot(found.C, [model.coef_[k, j] for model in found.models], linewidth=1)
+        below.plot(found.C, [model.weights[k, j] for model in found.models], linewidth=1)
     below.set_ylabel(f"the {largest.size} largest weights")
     below.set_xlabel("C")
     below.set_xscale("log")

@@ -15,6 +15,7 @@ from bigclf.data.chunk_table import Chunks, warn_of_numbers, warn_of_rare
 from bigclf.data.shards import rows_of_table
 from bigclf.errors import DataError
 from bigclf.maths.block import FAULTS, OK, Block, Entries, as_unsigned, check_rows, one_value_a_row, rows_of, writable
+from bigclf.maths.feature_ids import FeatureIds
 
 if TYPE_CHECKING:
     import pandas
@@ -33,6 +34,8 @@ OF_COLUMNS = (
 
 class Arrays:
     """A matrix with its labels.
+
+    Large because it has every attribute of ``Rows``.
 
     Parameters
     ----------
@@ -54,6 +57,7 @@ class Arrays:
     files: list[str] = []
     fingerprints: list[Any] = []
     layout = None
+    feature_ids: FeatureIds | None = None  # which features are known by their place, as of ``Dataset``
     said: list[str] = []  # no warning is logged before training
 
     def __init__(
@@ -143,7 +147,8 @@ class Arrays:
         digest = xxhash.xxh3_128()
         names = np.empty(0) if self.classes is None else np.char.encode(self.classes.astype(str), "utf-8")
         sets = () if self.sets is None else (self.sets.indptr, self.sets.members)
-        for array in (*self._block, names, *sets):
+        known = () if self.feature_ids is None else (self.feature_ids.numbers,)
+        for array in (*self._block, names, *sets, *known):
             digest.update(f"{array.dtype.str}{array.shape}".encode())
             digest.update(np.ascontiguousarray(array).view(np.uint8))
         return str(digest.hexdigest())
@@ -164,6 +169,16 @@ class Arrays:
         found._block = self._block._replace(labels=numbers)
         found.real_labels, found.classes, found.class_counts, found.sorted_labels = True, None, None, False
         found.warnings = []
+        return found
+
+    def with_feature_ids(self, ids: FeatureIds) -> Arrays:
+        """The same rows with features numbered by their place in ``ids``, which must have all that occur."""
+        found = copy.copy(self)
+        found.__dict__.pop("digest", None)
+        places, known = ids.places(self._block.indices)
+        assert known.all()
+        found._block = self._block._replace(indices=places)
+        found.feature_ids, found.n_features, found.index_width = ids, ids.size, 4
         return found
 
     def whole(self) -> Block:

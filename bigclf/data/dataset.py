@@ -61,6 +61,7 @@ from bigclf.features.encode import is_columns, load
 from bigclf.files.caches import cache_directory
 from bigclf.files.json_fields import check_fields, check_relations, whole
 from bigclf.maths.block import NO_SCALES, Block, Entries, concatenate, one_value_a_row, rows_of, selected
+from bigclf.maths.feature_ids import FeatureIds
 from bigclf.texts import card
 from bigclf.units import format_bytes, format_count, plural
 
@@ -80,6 +81,7 @@ COMPARED = 16  # shards; of so many the footers are compared with the manifest b
 KEPT_OPEN = 4  # files, by each thread that decodes
 LARGE_PARTS = 4  # of ``PART_BYTES``: larger row groups are decoded in parts
 GATHER_FACTOR = 5  # decoded pages, Arrow's arrays and ours, times a row group's decompressed bytes
+NUMBERS = "features"  # in the cache: lists of the features that occur in a dataset
 MANIFEST, CHUNK_TABLE = "_bigclf_manifest.json", "_bigclf_chunks.parquet"
 GLOBS = "without index columns"  # what a glob of features names; it took them before, and caches remember
 MANIFEST_VERSION, REAL_MANIFEST_VERSION = 1, 2  # the second where labels are no classes
@@ -163,6 +165,8 @@ class Dataset:
     classes : [K] ascending, in the label's own type; class_counts : int64 [K]; both None with ``real_labels``.
     real_labels : whether labels are numbers to predict: always where there are more than 100,000 distinct ones that
         are not whole numbers, else in what ``with_real_labels`` returns.
+    feature_ids : which features blocks know by their place (``with_feature_ids``; ``n_features`` is then how many), or
+        None: each is known by its number.
     sets : where rows have lists of labels, the distinct ones (``LabelSets``); ``classes`` are then the labels, blocks
         hold codes of sets, and ``class_counts`` count a row once for each of its labels. Else None.
     label_range : "min", "max" and "mean" of labels that are numbers; None for text and where there are none.
@@ -217,6 +221,7 @@ class Dataset:
         self._damaged_in_cache: list[str] = []
         self._unread: list[str] = []
         self._takes_part = False  # rows of weight 0 are left out
+        self.feature_ids: FeatureIds | None = None
         self._take(self._remembered() or self._described())
         self.said = self._left_out() if warn else []
         for text in self.said:
@@ -306,6 +311,14 @@ class Dataset:
         found.n_rows, found.nnz = int(chunks.rows.sum()), int(chunks.nnz.sum())
         found.max_group_rows, found.max_group_nnz = largest_group(chunks)
         found.digest = hashlib.blake2b(f"{self.digest} taking part".encode(), digest_size=16).hexdigest()
+        return found
+
+    def with_feature_ids(self, ids: FeatureIds) -> Dataset:
+        """The same rows with features numbered by their place in ``ids``, which must have all that occur."""
+        found = copy.copy(self)
+        found.feature_ids, found.n_features, found.index_width = ids, ids.size, 4
+        told = f"{self.digest} numbered anew {ids.n_features}".encode() + ids.numbers.tobytes()
+        found.digest = hashlib.blake2b(told, digest_size=16).hexdigest()
         return found
 
     def _forget_places(self) -> None:
@@ -676,9 +689,9 @@ class Dataset:
 
     def _checked(self, rows: Rows, file: int, row_group: int) -> Block:
         """Rows of a row group as a block, all numbers checked; ids are left to do."""
-        path, layout = self.files[file], self.layout
-        norms = shards.checked_norms(rows, self.n_features, layout, path, row_group)
-        indices = rows.indices
+        path, layout, ids = self.files[file], self.layout, self.feature_ids
+        norms = shards.checked_norms(rows, self.n_features if ids is None else ids.n_features, layout, path, row_group)
+        indices = rows.indices if ids is None else self._by_place(ids, rows.indices, path, row_group)
         if indices.dtype.itemsize < self.index_width:
             indices = indices.astype(np.uint64)
         values, scales = one_value_a_row(rows.indptr, rows.values) if self.row_constant else (rows.values, NO_SCALES)
@@ -690,6 +703,15 @@ class Dataset:
         weights = np.ones(rows.n_rows) if rows.weights is None else rows.weights
         labels = self._codes(rows.labels, rows.n_rows, path, row_group)
         return Block(rows.indptr, indices, values, labels, weights, norms, np.empty(rows.n_rows, np.int64), scales)
+
+    def _by_place(self, ids: FeatureIds, features: np.ndarray, path: str, row_group: int) -> np.ndarray:
+        """The places of the features of rows, where these lay if they fit there."""
+        here = features.dtype == np.uint32 and features.flags.writeable
+        places = features if here else np.empty(features.size, np.uint32)
+        if ids.find(features, places) >= 0:
+            message = "a feature is not among those that were collected from these rows; remove the lists in "
+            raise DataError(message + repr(cache_directory(NUMBERS)), file=path, row_group=row_group, column="indices")
+        return places
 
     def block_of(self, table: pa.Table, file: int, row_group: int) -> Block:
         """Check rows of a row group, as ``decode`` has them but for ids, which are left to do.

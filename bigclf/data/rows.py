@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from bigclf.data.chunk_table import Chunks
     from bigclf.data.label_sets import LabelSets
     from bigclf.maths.block import Block, Entries
+    from bigclf.maths.feature_ids import FeatureIds
 
 
 class Rows(Protocol):
@@ -37,6 +38,7 @@ class Rows(Protocol):
     class_counts: Any
     sets: LabelSets | None  # of rows with several labels each, whose ``classes`` are the labels
     features: dict[str, Any]
+    feature_ids: FeatureIds | None
     chunks: Chunks
 
     @property

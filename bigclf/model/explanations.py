@@ -236,7 +236,7 @@ def decisive_column(model: Model) -> str | None:
         return None
 
     spec, learned = model.finisher.spec, model.finisher.learned
-    weight = np.asarray(abs(model.coef_).sum(axis=0)).reshape(-1)
+    weight = np.asarray(abs(model.weights).sum(axis=0)).reshape(-1)
     term = term_of_features(spec, learned)
     each = np.bincount(term[term >= 0], weight[term >= 0], minlength=len(spec.terms))
     of: dict[tuple[str, ...], float] = {}
@@ -358,13 +358,15 @@ def _wanted(model: Model, only: object) -> list[tuple[int, float, object]]:
 def _of_class(
     model: Model, k: int, sign: float, label: object, top: int, names: Names, variances: np.ndarray | None
 ) -> ClassWeights:
-    weights = sign * np.asarray(model.coef_[[k]].toarray()[0] if model.sparse else model.coef_[k], np.float64)
-    weights = weights * names.signs(np.arange(weights.size))
+    weights = sign * np.asarray(model.weights[[k]].toarray()[0] if model.sparse else model.weights[k], np.float64)
+    numbers = model.features_at(np.arange(weights.size))
+    weights = weights * names.signs(numbers)
     listed: dict[str, list[Entry]] = {}
     for name, turned in (("for", weights), ("against", -weights)):
         skipped = model.binary and name == "against"
-        features = [] if skipped else largest(turned, top)
-        listed[name] = [_entry(f, weights[f], names, None if variances is None else variances[k, f]) for f in features]
+        places = [] if skipped else largest(turned, top)
+        listed[name] = [_entry(int(numbers[p]), weights[p], names, None if variances is None else variances[k, p])
+                        for p in places]  # fmt: skip
     bias = sign * float(model.intercept_[k])
     return {"class": label, "bias": bias, "nonzero": int(np.count_nonzero(weights)),
             "for": listed["for"], "against": listed["against"]}  # fmt: skip
@@ -453,8 +455,7 @@ def explain_row(
     inside = (features >= 0) & (features < model.n_features)
     unknown = int(features.size - inside.sum())
     features, values = features[inside], values[inside]
-    columns = model.coef_[:, features]
-    weights = np.asarray(columns.toarray() if model.sparse else columns, np.float64)  # [K, m]
+    weights = model.weights_of(features)
     scores = weights @ values + model.intercept_
     said = model.said(model.flat(scores[None]))[0]
     said = said.item() if hasattr(said, "item") else said

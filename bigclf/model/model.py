@@ -39,7 +39,7 @@ from bigclf.data.arrays import (
 )
 from bigclf.data.dataset import Dataset, Stored, as_trained
 from bigclf.data.shards import sealed, unsealed
-from bigclf.errors import DataError, ModelFormatError, SchemaError
+from bigclf.errors import DataError, MemoryBudgetError, ModelFormatError, SchemaError
 from bigclf.features.encode import Finisher, checked, is_columns
 from bigclf.features.spec import parse
 from bigclf.features.values import is_table
@@ -63,7 +63,9 @@ from bigclf.files.json_fields import (
     whole,
 )
 from bigclf.files.tensors import checksum, write_tensors
+from bigclf.machine import memory_limit
 from bigclf.maths.block import Block, alike, as_unsigned, explicit_values, rows_of, writable
+from bigclf.maths.feature_ids import FeatureIds
 from bigclf.maths.losses import REGRESSION
 from bigclf.methods import METHODS, Method, Param
 from bigclf.methods.online import voted_perceptron
@@ -74,6 +76,7 @@ from bigclf.model.exports import Export, export, liblinear, require_linear, scik
 from bigclf.model.mapped_weights import MAPPED_BYTES, is_mapped, score_mapped
 from bigclf.model.scorer import Scorer
 from bigclf.texts import card
+from bigclf.units import format_bytes
 from bigclf.version import __version__
 
 if TYPE_CHECKING:
@@ -81,13 +84,14 @@ if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
 
-FORMAT, VERSION = "bigclf-model", 6
+FORMAT, VERSION = "bigclf-model", 7
 # 2 where numbers are predicted, 3 for sparse weights, 4 for raw columns, 5 where it was calibrated, 6 for several
-# labels a row, else 1
+# labels a row, 7 where features are known by their place, else 1
 SEVERAL = "multi-label"  # ``multiclass`` of a model of rows with several labels each
 PIECE = 1 << 20  # weights that are looked at at a time
 PIECE_BYTES = 32_000_000  # of decision values that are made at a time where classes alone are wanted
 MANY_CLASSES = 1000
+DENSE_SHARE = 0.5  # of the machine's memory, for the weights of all of very many features as one array
 PROBABILITY_LOSSES = ("logistic",)
 MOST_SHOWN = 10  # classes that a notebook lists
 _DTYPES: dict[str, np.dtype] = {"F64": np.dtype("<f8"), "F32": np.dtype("<f4"), "I64": np.dtype("<i8"),
@@ -116,10 +120,12 @@ class Header(TypedDict):
     certificate: dict[str, float] | None
     facts: dict[str, object]
     checksums: dict[str, str]
+    n_features: NotRequired[int]
     columns: NotRequired[dict[str, object]]
     calibration: NotRequired[StoredCalibration]
 
 
+NUMBERS = "feature_ids"  # the tensor of the features whose weights are kept, where they are not all
 STATE = "state."  # what the names of a state's tensors begin with
 COLUMNS = "columns."  # ... and of those with what was learned of raw columns
 CALIBRATION = "calibration."
@@ -156,7 +162,8 @@ class Model:
     Parameters
     ----------
     weights : float64 or float32 [K, d]; one row for two classes (positive for the greater) and for a regression, else
-        one a class. Of a state that holds touched places only (very many classes) a scipy CSC matrix [K, d].
+        one a class. Of a state that holds touched places only (very many classes) a scipy CSC matrix [K, d]. With
+        ``feature_ids`` of these features alone.
     bias : float64 [K].
     classes : [2] or [K], ascending, in the type of the labels (int, float, bool or str); None: it predicts numbers.
     features : how the features were made (the ``features`` of the shards).
@@ -169,11 +176,13 @@ class Model:
         takes raw rows. None: it takes features.
     columns : the names of columns by which Parquet files of other programs were read (``columns`` of ``fit``): files
         that the model is given are read by the same. None: the usual names.
+    feature_ids : the features that have a weight, of very many (``FeatureIds``); None: all have.
 
     Attributes
     ----------
-    coef_, intercept_, classes_ : the arrays above (``coef_`` sparse where ``weights`` are); of a voted perceptron the
-        last vector, by which nothing is decided.
+    coef_, intercept_, classes_ : the arrays above (``coef_`` sparse where ``weights`` are, and CSR where few of very
+        many features have a weight); of a voted perceptron the last vector, by which nothing is decided.
+    weights : what is kept: ``coef_``, or its columns of ``feature_ids`` alone.
     calibration : what makes its probabilities (``bigclf.calibrate``), or None.
     result_ : the ``Result`` of the training, or None for a model that was loaded.
     """
@@ -190,8 +199,10 @@ class Model:
         state: dict[str, np.ndarray] | None = None,
         learned: Mapping[str, np.ndarray] | None = None,
         columns: Mapping[str, object] | None = None,
+        feature_ids: FeatureIds | None = None,
     ) -> None:
-        self.coef_: Any = _floats(weights)
+        self.weights: Any = _floats(weights)
+        self.feature_ids = feature_ids
         self.intercept_ = np.asarray(bias, np.float64)
         self.classes_: Any = None if classes is None else _class_array(classes)
         self.features: dict[str, Any] = features or {"kind": "given", "version": 1}
@@ -205,20 +216,28 @@ class Model:
         self.result_: Any = None
         self._check()
 
+    def __setstate__(self, state: dict[str, object]) -> None:
+        if "coef_" in state:  # pickled before 0.2
+            state = {**state, "weights": state["coef_"], "feature_ids": None}
+            del state["coef_"]
+        self.__dict__.update(state)
+
     def _check(self) -> None:
         n_classes = 0 if self.regression else self.classes_.size
         rows = 1 if self.regression or (n_classes == 2 and not self.multilabel) else n_classes
         if not self.regression and n_classes < 2 - self.multilabel:
             raise ValueError(f"a model needs two classes or more, not {n_classes}")
-        if self.coef_.ndim != 2 or self.coef_.shape[0] != rows or self.intercept_.shape != (rows,):
+        if self.weights.ndim != 2 or self.weights.shape[0] != rows or self.intercept_.shape != (rows,):
             what = "numbers" if self.regression else f"{n_classes} classes"
             raise ValueError(
                 f"{what} need weights [{rows}, features] and bias [{rows}], "
-                f"not {list(self.coef_.shape)} and {list(self.intercept_.shape)}"
+                f"not {list(self.weights.shape)} and {list(self.intercept_.shape)}"
             )
+        if self.feature_ids is not None and self.feature_ids.size != self.weights.shape[1]:
+            raise ValueError(f"{self.feature_ids.size:,} numbers of features for {self.weights.shape[1]:,} weights")
         if not self.regression and not (self.classes_[:-1] < self.classes_[1:]).all():
             raise ValueError("the classes must ascend and differ")
-        if not all_finite(self.coef_, self.intercept_):
+        if not all_finite(self.weights, self.intercept_):
             raise ValueError("a weight is NaN or infinite")
 
     def _check_state(self) -> None:
@@ -242,7 +261,69 @@ class Model:
     @property
     def n_features(self) -> int:
         """Columns d of ``coef_``, int."""
-        return int(self.coef_.shape[1])
+        return int(self.weights.shape[1]) if self.feature_ids is None else self.feature_ids.n_features
+
+    @property
+    def coef_(self) -> Any:
+        """float [K, d]: the weights as an array, or a scipy matrix where most features have none."""
+        ids = self.feature_ids
+        if ids is None:
+            return self.weights
+        import scipy.sparse
+
+        rows, n = self.weights.shape
+        if self.sparse:
+            csr = self.weights.tocsr()
+            data, places, ends = csr.data, ids.numbers[csr.indices], csr.indptr
+        else:
+            data, places, ends = self.weights.ravel(), np.tile(ids.numbers, rows), n * np.arange(rows + 1)
+        return scipy.sparse.csr_matrix((data, places, ends), shape=(rows, ids.n_features), copy=False)
+
+    @coef_.setter
+    def coef_(self, weights: np.ndarray | scipy.sparse.spmatrix) -> None:
+        self.weights, self.feature_ids = weights, None
+
+    def occurring(self) -> np.ndarray:
+        """Find the features that have a weight other than 0, or are known by their place: int64, ascending."""
+        if self.feature_ids is not None:
+            return self.feature_ids.numbers
+        return np.unique(self.weights.nonzero()[1]).astype(np.int64)
+
+    def features_at(self, places: np.ndarray) -> np.ndarray:
+        """Return the numbers of the features whose weights stand in ``places`` of ``weights``."""
+        return places if self.feature_ids is None else self.feature_ids.numbers[places]
+
+    def weights_of(self, features: np.ndarray) -> np.ndarray:
+        """Return what each class gives ``features`` (numbers below ``n_features``), float64 [K, m]."""
+        places, known = features, np.ones(features.size, np.bool_)
+        if self.feature_ids is not None:
+            places, known = self.feature_ids.places(features)
+        held = self.weights[:, places[known]]
+        found = np.zeros((self.intercept_.size, features.size))
+        found[:, known] = held if isinstance(held, np.ndarray) else held.toarray()
+        return found
+
+    def by_place(self, ids: FeatureIds | None) -> Model:
+        """Return a model with the weights of the features ``ids`` alone, numbered by their place; None: of all.
+
+        Raises
+        ------
+        MemoryBudgetError : weights of all features do not fit into this machine's memory.
+        """
+        if ids is None and self.feature_ids is None:
+            return self
+        if ids is None:
+            weights = self.dense_weights()
+        elif ids.same_as(self.feature_ids):
+            weights = self.weights
+        else:
+            weights = np.zeros((self.weights.shape[0], ids.size), self.weights.dtype)
+            places, known = ids.places(self.features_at(np.arange(self.weights.shape[1])))
+            held = self.weights.toarray() if self.sparse else self.weights
+            weights[:, places[known]] = held[:, known]
+        found = copy.copy(self)
+        found.weights, found.feature_ids = weights, None
+        return found
 
     @property
     def regression(self) -> bool:
@@ -550,21 +631,25 @@ class Model:
 
     def score_block(self, block: Block) -> tuple[np.ndarray, int]:
         """Decision values float64 [m, K] of a checked block, and how many entries had features not in the model."""
-        block, skipped = _known(block, self.n_features)
+        block, skipped = self._placed(block)
         if self.voted:
             return self._vote(block), skipped
         scores = np.empty((block.n_rows, self.intercept_.size))
         self._score(block, scores)
         return scores, skipped
 
+    def _placed(self, block: Block) -> tuple[Block, int]:
+        """The block with features as ``weights`` has them, and how many entries had features not in the model."""
+        return known_entries(block, self.n_features, self.feature_ids)
+
     def _score(self, block: Block, scores: np.ndarray) -> None:
         if self.mapped:
-            score_mapped(block, self.coef_, self.intercept_, scores)
+            score_mapped(block, self.weights, self.intercept_, scores)
         elif self.sparse:
-            c = self.coef_
+            c = self.weights
             score_sparse_rows(block, writable(c.indptr), writable(c.indices), writable(c.data), self.intercept_, scores)
         else:
-            score_rows(block, self.coef_, self.intercept_, scores)
+            score_rows(block, self.weights, self.intercept_, scores)
 
     def codes_of_block(self, block: Block) -> tuple[np.ndarray, int]:
         """Positions in ``classes_`` [m] for the rows of a checked block, and how many entries had features not in the
@@ -584,7 +669,7 @@ class Model:
     def _vote(self, block: Block) -> np.ndarray:
         """Shares of the votes for less those against, float64 [m, K] in [-1, 1]."""
         scores = np.empty((block.n_rows, self.intercept_.size))
-        room, bias = np.zeros(self.n_features), float(self.method.get("bias") == "feature")
+        room, bias = np.zeros(self.weights.shape[1]), float(self.method.get("bias") == "feature")
         for k in range(self.intercept_.size):
             kind = voted_perceptron.Shared
             votes = kind(*(np.array(self.state[f"{k}.{name}"]) for name in kind._fields))
@@ -595,13 +680,13 @@ class Model:
 
     @property
     def sparse(self) -> bool:
-        """Whether ``coef_`` is a scipy matrix."""
-        return not isinstance(self.coef_, np.ndarray)
+        """Whether ``weights`` are a scipy matrix."""
+        return not isinstance(self.weights, np.ndarray)
 
     @property
     def mapped(self) -> bool:
         """Whether the weights are sparse and stay in a file, whose pages take no memory that others need."""
-        return self.sparse and is_mapped(self.coef_.data)
+        return self.sparse and is_mapped(self.weights.data)
 
     @property
     def many(self) -> bool:
@@ -611,17 +696,32 @@ class Model:
     @property
     def n_bytes(self) -> int:
         """Bytes that the weights take, int."""
-        c = self.coef_
-        return int(c.data.nbytes + c.indices.nbytes + c.indptr.nbytes if self.sparse else c.nbytes)
+        c = self.weights
+        numbers = 0 if self.feature_ids is None else self.feature_ids.numbers.nbytes
+        return int(c.data.nbytes + c.indices.nbytes + c.indptr.nbytes if self.sparse else c.nbytes) + numbers
 
     @property
     def memory_bytes(self) -> int:
         """Bytes of memory that the weights take, int: of mapped ones none but where columns begin."""
-        return int(self.coef_.indptr.nbytes) if self.mapped else self.n_bytes
+        return int(self.weights.indptr.nbytes) if self.mapped else self.n_bytes
 
     def dense_weights(self) -> np.ndarray:
-        """``coef_`` as an array."""
-        weights: np.ndarray = self.coef_.toarray() if self.sparse else self.coef_
+        """``coef_`` as an array.
+
+        Raises
+        ------
+        MemoryBudgetError : with zeros for the features that have no weight it does not fit into this machine's memory.
+        """
+        coef = self.coef_
+        if self.feature_ids is not None:
+            size, room = math.prod(coef.shape) * coef.dtype.itemsize, memory_limit()[0]
+            if size > DENSE_SHARE * room:
+                raise MemoryBudgetError(
+                    f"the weights of all {self.n_features:,} features as one array take {format_bytes(size)}, and this "
+                    f"machine has {format_bytes(room)}; coef_ is a sparse matrix, and feature_ids.numbers names the "
+                    f"{self.feature_ids.size:,} that have a weight"
+                )
+        weights: np.ndarray = coef if isinstance(coef, np.ndarray) else coef.toarray()
         return weights
 
     def _said_of_shards(self, data: Stored, unseen: str) -> np.ndarray:
@@ -677,25 +777,29 @@ class Model:
             if not isinstance(rows, np.ndarray):
                 skipped = int(rows.indptr[-1] - np.count_nonzero(rows.indices < self.n_features))
             rows = rows[:, : self.n_features]
+        rows = rows if self.feature_ids is None else _columns_by_place(rows, self.feature_ids)
         if self.voted:
             return self._vote(_block_of(rows)), skipped
         if self.sparse:
             scores = np.empty((rows.shape[0], self.intercept_.size))
             self._score(_block_of(rows, np.float64), scores)
             return scores, skipped
-        if rows.dtype == self.coef_.dtype == np.float32:
+        if rows.dtype == self.weights.dtype == np.float32:
             rows = rows.astype(np.float64)  # two float32 would be summed as such; of shards they are not
-        scores = rows @ self.coef_[:, : rows.shape[1]].T
+        scores = rows @ self.weights[:, : rows.shape[1]].T
         return np.asarray(scores, np.float64) + self.intercept_, skipped
 
     def digest(self) -> str:
         """Hex over weights, bias, classes and calibration: the same only for models that predict the same."""
         classes = None if self.regression else self.classes_.tolist()
-        told = (self.coef_.shape, classes, SEVERAL) if self.multilabel else (self.coef_.shape, classes)
-        digest = hashlib.blake2b(repr(told).encode(), digest_size=16)
-        for array in (self.coef_.data, self.coef_.indices, self.coef_.indptr) if self.sparse else (self.coef_,):
+        shape = self.intercept_.size, self.n_features
+        told = (shape, classes, SEVERAL) if self.multilabel else (shape, classes)
+        digest, c = hashlib.blake2b(repr(told).encode(), digest_size=16), self.weights
+        for array in (c.data, c.indices, c.indptr) if self.sparse else (c,):
             digest.update(np.ascontiguousarray(array).data)
         digest.update(self.intercept_.data)
+        if self.feature_ids is not None:
+            digest.update(np.ascontiguousarray(self.feature_ids.numbers).data)
         if self.voted:
             _add_state(digest, self.state)
         if self.calibration is not None:
@@ -781,10 +885,12 @@ class Model:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to ``path``, which holds the old file or the whole new one, never a part; directories above
         it are made."""
-        tensors = {"weights": np.ascontiguousarray(self.coef_.data if self.sparse else self.coef_)}
+        tensors = {"weights": np.ascontiguousarray(self.weights.data if self.sparse else self.weights)}
         if self.sparse:
-            tensors |= {"indices": self.coef_.indices, "indptr": self.coef_.indptr}
+            tensors |= {"indices": self.weights.indices, "indptr": self.weights.indptr}
         tensors["bias"] = self.intercept_
+        if self.feature_ids is not None:
+            tensors[NUMBERS] = self.feature_ids.numbers
         tensors |= {STATE + name: np.ascontiguousarray(array) for name, array in self.state.items()}
         tensors |= {COLUMNS + name: np.ascontiguousarray(array) for name, array in self.learned.items()}
         kept = self.calibration
@@ -800,6 +906,7 @@ class Model:
             "certificate": self.certificate,
             "facts": self.facts,
             **({"columns": self.columns} if self.columns else {}),
+            **({} if self.feature_ids is None else {"n_features": self.n_features}),
         }
 
         def metadata(sums: dict[str, str]) -> dict[str, str]:
@@ -815,6 +922,8 @@ class Model:
 
     def _version(self) -> int:
         """Of the format: the first that has what it holds."""
+        if self.feature_ids is not None:
+            return 7
         if self.multilabel:
             return 6
         if self.calibration is not None:
@@ -887,7 +996,8 @@ class Model:
             if "indptr" in tensors:
                 weights = _columns(weights, tensors["indices"], tensors["indptr"], tensors["bias"].size)
             columns = _stored_columns(header.get("columns", {}))
-            model = cls(weights, tensors["bias"], classes, *rest, state, learned, columns)
+            ids = _feature_ids(tensors, header)
+            model = cls(weights, tensors["bias"], classes, *rest, state, learned, columns, ids)
             if (kept := header.get("calibration")) is not None:
                 values, ends = (tensors[CALIBRATION + name] for name in ("values", "ends"))
                 model.calibration = Calibration(kept["method"], values, ends, kept["facts"])
@@ -972,16 +1082,32 @@ def unknown_text(count: int) -> str:
     )
 
 
-def _known(block: Block, n_features: int) -> tuple[Block, int]:
-    """The block without entries of features >= n_features, and how many those were."""
+def known_entries(block: Block, n_features: int, ids: FeatureIds | None) -> tuple[Block, int]:
+    """The block without entries of features that have no weight, the others by their place where there are ``ids``; and
+    how many had features >= n_features."""
     first, last = int(block.indptr[0]), int(block.indptr[-1])
     indices = block.indices[first:last]
-    if indices.size == 0 or indices.max() < n_features:
+    if ids is not None:
+        unseen = int(np.count_nonzero(indices >= n_features))
+        indices, keep = ids.places(indices)
+    elif indices.size == 0 or indices.max() < n_features:
         return block, 0
-    keep = indices < n_features
+    else:
+        keep = indices < n_features
+        unseen = int(keep.size - np.count_nonzero(keep))
     indptr = np.concatenate([[0], np.cumsum(keep)])[block.indptr - first].astype(np.int64)
     values = block.values[first:last][keep] if block.values.size else block.values
-    return block._replace(indptr=indptr, indices=indices[keep], values=values), int(keep.size - indptr[-1])
+    return block._replace(indptr=indptr, indices=indices[keep], values=values), unseen
+
+
+def _columns_by_place(X: np.ndarray | scipy.sparse.csr_matrix, ids: FeatureIds) -> scipy.sparse.csr_matrix:
+    """The columns ``ids`` of a matrix [n, d], [n, len(ids)]."""
+    import scipy.sparse
+
+    rows = scipy.sparse.csr_matrix(X)
+    places, known = ids.places(rows.indices)
+    ends = np.concatenate([[0], np.cumsum(known)])[rows.indptr]
+    return scipy.sparse.csr_matrix((rows.data[known], places[known], ends), shape=(rows.shape[0], ids.size))
 
 
 def _block_of(X: np.ndarray | scipy.sparse.spmatrix, dtype: DTypeLike = np.float32) -> Block:
@@ -1032,6 +1158,18 @@ def _columns(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, n_classe
     if indices.size and not (indices.min() >= 0 and indices.max() < n_classes):
         raise ValueError("sparse weights of a class that is not there")
     return scipy.sparse.csc_matrix((data, indices, indptr), shape=(n_classes, indptr.size - 1), copy=False)
+
+
+def _feature_ids(tensors: Mapping[str, np.ndarray], header: Header) -> FeatureIds | None:
+    """The features that have a weight, from a file; ValueError where they are none."""
+    if (NUMBERS in tensors) != ("n_features" in header):
+        raise ValueError("numbers of features without how many there are, or the other way round")
+    if NUMBERS not in tensors:
+        return None
+    found = FeatureIds(tensors[NUMBERS], header["n_features"])
+    if fault := found.fault():
+        raise ValueError(f"the numbers of features {fault}")
+    return found
 
 
 def _floats(array: ArrayLike | scipy.sparse.spmatrix) -> np.ndarray | scipy.sparse.csc_matrix:
@@ -1246,6 +1384,7 @@ HEADER = {
     "facts": TABLE,
     "columns": optional(TABLE),
     "calibration": optional(TABLE),
+    "n_features": optional(whole(1, 2**63 - 1)),
 }
 METHOD = {
     "name": optional(or_none(text())),

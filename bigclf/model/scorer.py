@@ -65,7 +65,8 @@ class Scorer:
         if unseen not in ("error", "ignore"):
             raise ValueError(f"unseen must be 'ignore' or 'error', not {unseen!r}")
         self._model, self._strict, self._bias = model, unseen == "error", model.intercept_
-        c = model.coef_
+        self._ids = model.feature_ids
+        c = model.weights
         arrays = (c.indptr, c.indices, c.data) if model.sparse else (np.ascontiguousarray(c.T),)
         self._arrays = tuple(map(np.array, arrays))
         self._kernel: Any = score_one_sparse if model.sparse else score_one
@@ -81,7 +82,12 @@ class Scorer:
         if self._model.voted:
             return self._voted(features, values)
         out = np.empty(self._bias.size)
-        unknown = self._kernel(*self._arrays, self._bias, features, values, out)
+        if self._ids is None:
+            unknown = self._kernel(*self._arrays, self._bias, features, values, out)
+        else:
+            unknown = np.count_nonzero((features < 0) | (features >= self._ids.n_features))
+            places, known = self._ids.places(features)
+            self._kernel(*self._arrays, self._bias, places[known].astype(np.int64), values[known], out)
         if unknown and self._strict:
             raise ValueError(
                 f"{unknown} of the row's features are none of the model's 0 to {self._model.n_features - 1}; "

@@ -31,10 +31,12 @@ from bigclf.data.arrays import Arrays
 from bigclf.data.chunk_table import index_width_of
 from bigclf.data.dataset import Dataset, require_classes
 from bigclf.data.label_sets import are_sets, n_labels
-from bigclf.model.model import is_stored
+from bigclf.data.numbering import MANY, AnyRows, numbered
+from bigclf.model.model import Model, is_stored
 from bigclf.model.raw_input import of_columns
 from bigclf.request.columns_by_name import by_name
 from bigclf.request.request import Request
+from bigclf.training.records.run_directory import features_before
 
 if TYPE_CHECKING:
     from bigclf.data.rows import Rows
@@ -78,17 +80,36 @@ class Found(Protocol):
         """The rows; at least ``groups`` chunks where they are cut now; ``real_labels`` : labels are numbers."""
 
 
+class Numbering(NamedTuple):
+    """How features are numbered: anew where there are very many and few occur (``data.numbering``).
+
+    memory : budget in bytes. init : the model to go on from, whose features are kept. before : features of the run that
+    is resumed, which older versions never numbered anew; None: there is none.
+    """
+
+    memory: int
+    init: Model | None = None
+    before: int | None = None
+
+    def of(self, rows: AnyRows) -> AnyRows:
+        """The rows with their features numbered so."""
+        if rows.n_features <= MANY or self.before == rows.n_features:
+            return rows
+        return numbered(rows, self.memory, None if self.init is None else self.init.occurring())
+
+
 class Shards(NamedTuple):
     """Files of rows."""
 
     data: Any
     columns: dict[str, str] | None
-    memory: int
+    numbering: Numbering
     far: bool = True
 
     def dataset(self) -> Dataset:
-        known = isinstance(self.data, Dataset) and not self.columns
-        return self.data if known else Dataset(self.data, columns=self.columns, memory=self.memory, warn=False)
+        if isinstance(self.data, Dataset) and not self.columns:
+            return self.numbering.of(self.data)
+        return self.numbering.of(Dataset(self.data, columns=self.columns, memory=self.numbering.memory, warn=False))
 
     def counts(self) -> Shape:
         return _counts(self.dataset())
@@ -110,6 +131,7 @@ class Ready(NamedTuple):
     """Rows in memory as they are wanted."""
 
     data: Arrays
+    numbering: Numbering
     far: bool = True
 
     def counts(self) -> Shape:
@@ -119,7 +141,7 @@ class Ready(NamedTuple):
         return self.data.index_width
 
     def rows(self, groups: int, real_labels: bool) -> Arrays:
-        return self.data.with_real_labels() if real_labels else self.data
+        return self.numbering.of(self.data.with_real_labels() if real_labels else self.data)
 
 
 class Matrix(NamedTuple):
@@ -128,6 +150,7 @@ class Matrix(NamedTuple):
     data: Any
     y: Any
     sample_weight: Any
+    numbering: Numbering
     far: bool = True
 
     def counts(self) -> Shape:
@@ -140,6 +163,7 @@ class Matrix(NamedTuple):
             labels = len(set(np.asarray(self.y[:FIRST]).ravel().tolist())) if hasattr(self.y, "__getitem__") else 0
         n_rows, n_features = int(shape[0]), int(shape[1])
         nnz = int(getattr(self.data, "nnz", n_rows * n_features))
+        n_features = n_features if n_features <= MANY else min(n_features, nnz)  # numbered anew, no more than occur
         some = self.data if isinstance(self.data, np.ndarray) else getattr(self.data, "data", None)
         if not nnz or not isinstance(some, np.ndarray) or some.dtype.kind not in "fiub":
             return Shape(n_rows, n_features, nnz, labels)
@@ -165,7 +189,8 @@ class Matrix(NamedTuple):
         return indices.dtype.itemsize if isinstance(indices, np.ndarray) and indices.dtype.kind == "i" else 4
 
     def rows(self, groups: int, real_labels: bool) -> Arrays:
-        return Arrays(self.data, self.y, self.sample_weight, least_chunks=groups, real_labels=real_labels)
+        found = Arrays(self.data, self.y, self.sample_weight, least_chunks=groups, real_labels=real_labels)
+        return self.numbering.of(found)
 
 
 class Blocks(NamedTuple):
@@ -173,7 +198,7 @@ class Blocks(NamedTuple):
 
     data: Any
     place: str
-    memory: int
+    numbering: Numbering
     far: bool = False
 
     def counts(self) -> Shape:
@@ -183,8 +208,8 @@ class Blocks(NamedTuple):
         return 4
 
     def rows(self, groups: int, real_labels: bool) -> Dataset:
-        made = write_down(self.data, self.place, real_labels=real_labels, memory=self.memory // 2)
-        return Shards(made, None, self.memory).rows(groups, real_labels)
+        made = write_down(self.data, self.place, real_labels=real_labels, memory=self.numbering.memory // 2)
+        return Shards(made, None, self.numbering).rows(groups, real_labels)
 
 
 def spread(array: np.ndarray, most: int) -> np.ndarray:
@@ -230,22 +255,27 @@ def open_rows(request: Request) -> Iterator[tuple[Found, Request]]:
 
 def _found(request: Request, stack: contextlib.ExitStack) -> Found:
     """The one place that asks what data are."""
-    data, columns, memory = request.data, request["columns"], request["memory"]
+    data, columns, numbering = request.data, request["columns"], _numbering(request)
     beside = {"y": request.y, "sample_weight": request["sample_weight"]}
     if isinstance(data, Arrays):
-        return Ready(data)
+        return Ready(data, numbering)
     if is_stored(data):
         _refuse(beside, "files: they hold the columns label and weight themselves")
-        return Shards(data, columns, memory)
+        return Shards(data, columns, numbering)
     if is_iterator(data):
         _refuse({**beside, "columns": columns}, "an iterator of blocks: they bring their own")
         place = files.join(files.scratch_directory(request["local_dir"]), f"bigclf-rows-{uuid.uuid4().hex}")
         stack.callback(files.remove_tree, place)
-        return Blocks(data, place, memory)
+        return Blocks(data, place, numbering)
     if request.y is None:
         raise TypeError("a matrix needs its labels: fit(X, y)")
     _refuse({"columns": columns}, "a matrix: it names the columns of Parquet files")
-    return Matrix(data, request.y, request["sample_weight"])
+    return Matrix(data, request.y, request["sample_weight"], numbering)
+
+
+def _numbering(request: Request) -> Numbering:
+    before = features_before(request["run_dir"]) if request["resume"] else None
+    return Numbering(request["memory"], request["init"], before)
 
 
 def _refuse(given: dict[str, object], what: str) -> None:

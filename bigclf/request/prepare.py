@@ -151,8 +151,8 @@ def prepare(
     if source.index_width != width:
         _warm(first, source.index_width, dtype, rare)
     in_memory = isinstance(source, Arrays)
-    if in_memory and peak is not None:
-        peak.begin(trim=False)
+    if peak is not None and (in_memory or source.feature_ids is not None):
+        peak.begin(trim=not in_memory)  # looking which features occur does not count either
     shape = dict(memory=memory, dtype=dtype, seed=request["seed"], groups=groups, in_memory=in_memory,
                  threads=request["threads"] or (2 if link is None else 1),
                  before=plan_before(request["run_dir"]) if request["resume"] else {},

@@ -648,6 +648,8 @@ class Sizes:
     def always(self) -> dict[str, int]:
         """What a run holds however it goes."""
         parts = {"state": self.k * self.state}
+        if self.source.feature_ids is not None:  # and on their way into the model's file
+            parts["numbers of features"] = MODEL_COPIES * self.source.feature_ids.numbers.nbytes
         if self.sides:
             parts["row state"] = self.k * self.source.chunks.rows.size * row_files.chunk_bytes(self.sides)
         elif self.method.keeps_rows:

@@ -13,13 +13,14 @@ from bigclf.maths.block import Block
 from bigclf.maths.losses import REGRESSION
 from bigclf.methods.sparse_state import count_wrong
 from bigclf.metrics.figures import open_dataset
-from bigclf.model.model import Model, _known, is_stored
+from bigclf.model.model import Model, is_stored, known_entries
 from bigclf.training.core_team import Team
 from bigclf.training.problems import Fold
 from bigclf.training.visit import Scratch
 
 if TYPE_CHECKING:
     from bigclf.data.dataset import Dataset
+    from bigclf.data.rows import Rows
 
 
 SLICE = 1 << 16  # rows whose decision values are in memory at a time
@@ -122,17 +123,19 @@ def _count(
             sums.log_loss -= float(np.log(judge.probabilities(values[known])[np.arange(known.size), true[known]]).sum())
 
 
-def rows_apart(source: Dataset | Arrays, classes: np.ndarray, n_features: int) -> Iterator[tuple[int, Block]]:
-    """The rows of another source, with labels as codes of ``classes`` and without features that nobody learned."""
+def rows_apart(source: Dataset | Arrays, learned: Rows) -> Iterator[tuple[int, Block]]:
+    """The rows of another source, with labels as codes of the classes of the rows that were ``learned`` from, and
+    without features that these have not."""
+    classes, n_features, ids = learned.classes, learned.n_features, learned.feature_ids
     if classes is None or not len(classes):  # numbers
         for block in source.blocks():
-            yield 0, _known(block, n_features)[0]
+            yield 0, known_entries(block, n_features, ids)[0]
         return
     codes = np.searchsorted(classes, source.classes)
     codes[codes == classes.size] = 0
     codes = np.where(classes[codes] == source.classes, codes, -1).astype(np.float64)
     for whole in source.blocks():
-        block, _ = _known(whole, n_features)
+        block, _ = known_entries(whole, n_features, ids)
         yield 0, block._replace(labels=codes[block.labels.astype(np.int64)])
 
 

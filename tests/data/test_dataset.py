@@ -22,7 +22,7 @@ from bigclf.data.dataset import CHUNK_TABLE, MANIFEST, Dataset, require_trainabl
 from bigclf.data.shards import ShardWriter
 from bigclf.errors import DataError, MemoryBudgetError, SchemaError, StoreError
 from bigclf.maths.block import concatenate, explicit_values
-from bigclf.request.door import Shards
+from bigclf.request.door import Numbering, Shards
 
 
 @pytest.fixture(autouse=True)
@@ -1006,7 +1006,7 @@ def test_columns_that_are_no_features_are_said_once(tmp_path, caplog):
     assert ds.said == ds.warnings and [r.getMessage() for r in caplog.records] == ds.warnings
     for data, columns in ((ds, None), (path, {"features": "*"})):
         caplog.clear()
-        source = Shards(data, columns, 10**9).rows(1, False)
+        source = Shards(data, columns, Numbering(10**9)).rows(1, False)
         assert source.warnings == ds.warnings and not caplog.records  # ``fit`` says those that were not said
         assert source.said == (ds.warnings if data is ds else [])
 

@@ -67,6 +67,11 @@ def require_linear(model: Model, to: str) -> None:
     """RunError for a model that is more than its weights."""
     if model.multilabel and to != "parquet":
         raise RunError(f"--to {to} has no form for several labels a row; --to parquet writes the weights as a table")
+    if model.feature_ids is not None and to != "parquet":
+        raise RunError(
+            f"--to {to} has a weight for each of {model.n_features:,} features; --to parquet writes a table of the "
+            f"{model.feature_ids.size:,} that have one"
+        )
     if model.voted:
         raise RunError(
             "a voted perceptron decides by the votes of many vectors, which no linear format holds "

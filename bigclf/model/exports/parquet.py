@@ -27,33 +27,33 @@ def write(model: Model, path: str, *, names: NamesGiven | None = None) -> list[s
     mark = {"kind": "weights", "version": 1, "n_features": model.n_features, "method": model.method.get("name")}
     with PredictionWriter(path, mark) as writer:
         for k in range(model.intercept_.size):
-            for features in _pieces(model, k):
-                weights = weights_at(model, k, features)
-                writer.write(_columns(model, k, features, known, weights, variances))
+            for places in _pieces(model, k):
+                weights = weights_at(model, k, places)
+                writer.write(_columns(model, k, places, known, weights, variances))
             writer.write(_columns(model, k, None, known, model.intercept_[k : k + 1], variances))
     return []
 
 
 def _pieces(model: Model, k: int) -> Iterator[np.ndarray]:
-    """The features of class k whose weights are not 0, ascending."""
-    features = np.sort(model.coef_[k].nonzero()[-1]) if model.sparse else np.flatnonzero(model.coef_[k])
-    for a in range(0, features.size, PIECE):
-        yield features[a : a + PIECE]
+    """Where the weights of class k that are not 0 stand, ascending."""
+    places = np.sort(model.weights[k].nonzero()[-1]) if model.sparse else np.flatnonzero(model.weights[k])
+    for a in range(0, places.size, PIECE):
+        yield places[a : a + PIECE]
 
 
-def weights_at(model: Model, k: int, features: np.ndarray) -> np.ndarray:
-    """float64 [m]: what class k gives the ``features`` [m]."""
-    row = model.coef_[[k]][:, features].toarray()[0] if model.sparse else model.coef_[k, features]
+def weights_at(model: Model, k: int, places: np.ndarray) -> np.ndarray:
+    """float64 [m]: the weights of class k that stand in ``places`` [m] of the model's."""
+    row = model.weights[[k]][:, places].toarray()[0] if model.sparse else model.weights[k, places]
     return np.asarray(row, np.float64)
 
 
 def _columns(
-    model: Model, k: int, features: np.ndarray | None, names: Names, weights: np.ndarray, variances: np.ndarray | None
+    model: Model, k: int, places: np.ndarray | None, names: Names, weights: np.ndarray, variances: np.ndarray | None
 ) -> dict[str, np.ndarray]:
-    """A row group; ``features`` None: the row of the bias."""
-    n, missing = weights.size, features is None
-    found = np.zeros(n, np.int64) if features is None else features.astype(np.int64)
-    texts = ["(bias)"] if features is None else names.texts(features)
+    """A row group; ``places`` None: the row of the bias."""
+    n, missing = weights.size, places is None
+    found = np.zeros(n, np.int64) if places is None else model.features_at(places).astype(np.int64)
+    texts = ["(bias)"] if places is None else names.texts(found)
     columns: dict[str, np.ndarray] = {}
     if not model.regression:
         columns["class"] = np.repeat(model.classes_[[-1 if model.binary else k]], n)
@@ -63,6 +63,6 @@ def _columns(
         "weight": weights,
     }
     if variances is not None:
-        values = np.zeros(n) if features is None else variances[k, features]
+        values = np.zeros(n) if places is None else variances[k, places]
         columns["variance"] = np.ma.array(values, mask=np.full(n, missing))
     return columns

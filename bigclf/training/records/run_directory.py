@@ -472,6 +472,17 @@ def plan_before(path: str | os.PathLike[str]) -> dict[str, Any]:
         return {}
 
 
+def features_before(path: str | os.PathLike[str] | None) -> int | None:
+    """Features of the rows of the run that a directory holds, as it has them; None where there is none to read."""
+    if path is None:
+        return None
+    try:
+        held = json.loads(files.read_text(files.join(files.absolute(path), "run.json")))
+        return int(held["identity"]["data"]["n_features"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def run_of(path: str | os.PathLike[str]) -> str | None:
     """What tells the run of a directory from others, as its model has it (``facts["run"]``); None where none lies
     there."""

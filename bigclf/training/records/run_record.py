@@ -50,7 +50,7 @@ def _of_plan() -> dict[str, Field]:
 
 
 PLAN = _of_plan()
-DATA = _all_optional({"digest": text(), **{name: whole() for name in ("n_rows", "n_features", "nnz")}})
+DATA = _all_optional({"digest": text(), **{name: whole() for name in ("n_rows", "n_features", "nnz", "of_features")}})
 SWEEP = _all_optional({
     "problems": list_of(tuple_of(text(), or_none(text()), TABLE, list_of(tuple_of(whole(), number())))),
     "folds": whole(), "halving": text(),
