@@ -224,7 +224,7 @@ def _forecast(request: Request, known: Rates | None = None) -> dict[str, Any]:
     network = _network(intent, workers, rates, request["run_dir"])
     return {
         "algo": method.name,
-        "data": {"rows": source.n_rows, "features": source.n_features, "nnz": source.nnz},
+        "data": {"rows": source.n_rows, "nnz": source.nnz, **_occurring(source)},
         "groups": groups,
         "workers": workers,
         "memory": _memory(intent, rates.base, workers),
@@ -472,6 +472,13 @@ def _known(intent: Intent, known: Rates) -> Rates:
         return rates
     sizes = sorted({max(groups, chunks // SMALLER), chunks})
     return _grown(rates._replace(groups=groups), [_trial(intent, n, groups) for n in sizes])
+
+
+def _occurring(source: Rows) -> dict[str, int]:
+    """How many features there are, and of very many how many occur: of these alone weights are kept."""
+    if source.feature_ids is None:
+        return {"features": source.n_features}
+    return {"features": source.feature_ids.n_features, "occurring": source.n_features}
 
 
 def _grown(rates: Rates, trials: list[Trial]) -> Rates:

@@ -1,16 +1,28 @@
 """Of very many features, few of which occur, only those have weights: the bits of columns numbered by hand."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
-from making import random_rows, shards_of
+from click.testing import CliRunner
+from making import fit, interrupted_after, random_rows, shards_of
 
 import bigclf
 from bigclf import files
-from bigclf.errors import MemoryBudgetError, ModelFormatError, RunError
-from bigclf.maths.feature_ids import FeatureIds
+from bigclf.api.plan import forecast
+from bigclf.cli import main
+from bigclf.data import numbering
+from bigclf.data.arrays import Arrays
+from bigclf.data.dataset import NUMBERS
+from bigclf.data.shards import write_table
+from bigclf.errors import DataError, MemoryBudgetError, ModelFormatError, RunError
+from bigclf.files.caches import cache_home
+from bigclf.maths.feature_ids import FeatureIds, distinct
 from bigclf.model.model import Model
+from bigclf.training.records.run_directory import features_before
 
 D, N = 10**9, 60  # features there are; features that occur
 NUMBERS_OF = np.unique(np.random.default_rng(3).integers(0, D, N))[:N]
@@ -199,3 +211,239 @@ def test_other_exports_are_refused_by_name(pair, tmp_path, to):
     if to == "sklearn":
         with pytest.raises(RunError, match="--to parquet"):
             pair[1].to_sklearn()
+
+
+# Which rows, and what is kept of them
+
+
+def collected(monkeypatch):
+    """How often the rows were looked through for the features that occur."""
+    calls = []
+    look = numbering.distinct
+    monkeypatch.setattr(numbering, "distinct", lambda *given: calls.append(given[1]) or look(*given))
+    return calls
+
+
+def kept_of(data):
+    return cache_home() / NUMBERS / f"{data.digest}.parquet"
+
+
+def test_the_numbers_are_collected_once_and_ordinary_rows_are_not_looked_at(both, monkeypatch):
+    near, wide = both
+    calls = collected(monkeypatch)
+    for _ in range(2):
+        found = bigclf.fit(wide, algo="pa2", epochs=1, progress=False)
+    assert len(calls) == 1 and kept_of(wide).exists()
+    wanted = bigclf.fit(near, algo="pa2", epochs=1, progress=False)
+    assert len(calls) == 1 and equal(found, wanted) and not kept_of(near).exists()
+
+
+@pytest.mark.parametrize("damage", ["cut", "descending", "beyond"])
+def test_a_list_that_cannot_be_trusted_is_made_anew(both, monkeypatch, damage):
+    near, wide = both
+    bigclf.fit(wide, algo="pa2", epochs=1, progress=False)
+    path = kept_of(wide)
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:-20])
+    else:
+        write_table(str(path), {"feature": NUMBERS_OF[::-1] if damage == "descending" else NUMBERS_OF + D})
+    calls = collected(monkeypatch)
+    found = bigclf.fit(wide, algo="pa2", epochs=1, progress=False)
+    assert len(calls) == 1 and equal(found, bigclf.fit(near, algo="pa2", epochs=1, progress=False))
+
+
+def test_a_list_of_other_rows_is_told(both):
+    _, wide = both
+    with pytest.raises(DataError, match="not among those that were collected"):
+        next(wide.with_feature_ids(FeatureIds(NUMBERS_OF[1:], D)).blocks())
+
+
+def test_where_many_of_the_features_occur_all_have_weights(monkeypatch):
+    x, y = rows()
+    wide = Arrays(far(x), y)
+    assert numbering.numbered(wide, 10**9).n_features == N
+    assert numbering.numbered(Arrays(x, y), 10**9).feature_ids is None
+    monkeypatch.setattr(numbering, "MANY", 8 * N - 2)
+    assert numbering.numbered(Arrays(far(x, np.arange(N), 8 * N), y), 10**9).feature_ids is not None
+    assert numbering.numbered(Arrays(far(x, np.arange(N), 8 * N - 1), y), 10**9).feature_ids is None
+    with pytest.raises(MemoryBudgetError, match="more than 59 of 1,000,000,000 features occur"):
+        numbering.numbered(wide, 32 * (N - 1))
+    empty = Arrays(sp.csr_matrix((2, D), dtype=np.float32), [0, 1])
+    assert numbering.numbered(empty, 10**9).feature_ids.numbers.tolist() == [0]
+
+
+def test_distinct_numbers_are_joined_as_they_come(monkeypatch):
+    monkeypatch.setattr("bigclf.maths.feature_ids.AT_ONCE", 8)
+    pieces = [np.random.default_rng(k).integers(0, 40, 5).astype(np.uint32) for k in range(20)]
+    wanted = np.unique(np.concatenate(pieces))
+    assert np.array_equal(distinct(pieces, 40), wanted) and distinct(pieces, wanted.size) is not None
+    assert distinct(pieces, wanted.size - 1) is None and distinct([], 3).size == 0
+
+
+def test_places_are_those_of_a_search_whatever_the_order():
+    rng = np.random.default_rng(0)
+    numbers = np.unique(rng.integers(0, 1000, 200))
+    for dtype in (np.uint32, np.uint64, np.int64):
+        features = rng.integers(0, 1000, 500).astype(dtype)
+        places, known = FeatureIds(numbers, 1000).places(features)
+        assert np.array_equal(known, np.isin(features, numbers))
+        assert np.array_equal(numbers[places[known]], features[known].astype(np.int64))
+
+
+# Going on
+
+
+@pytest.mark.parametrize(
+    "options", [dict(algo="averaged_pa2", epochs=4), dict(algo="dcd", groups=3, epochs=4), dict(algo="pa2", epochs=3)]
+)
+def test_stopped_and_resumed_it_has_the_same_bits_and_looks_no_second_time(both, tmp_path, monkeypatch, options):
+    shape = dict(run_dir=tmp_path / "run", checkpoint_every=0, progress=False, **options)
+    with interrupted_after(2):
+        fit(both[1], **shape)
+    calls = collected(monkeypatch)
+    assert features_before(tmp_path / "run") == N
+    model = fit(both[1], resume=True, **shape)
+    assert not calls and equal(model, bigclf.fit(both[0], progress=False, **options))
+    kept_of(both[1]).unlink()
+    assert fit(both[1], resume=True, **shape).digest() == model.digest()  # the run had ended
+    told = json.loads((tmp_path / "run" / "run.json").read_text())["identity"]["data"]
+    assert told["of_features"] == D and told["n_features"] == N
+
+
+def test_a_run_that_had_weights_for_all_features_goes_on_so(tmp_path, monkeypatch):
+    """Older versions never numbered features anew."""
+    x, y = rows()
+    data = shards_of(tmp_path / "rows", far(x, np.arange(N), 900), y)
+    shape = dict(algo="pa2", epochs=3, run_dir=tmp_path / "run", checkpoint_every=0, progress=False)
+    with interrupted_after(1):
+        fit(data, **shape)
+    monkeypatch.setattr("bigclf.request.door.MANY", 100)
+    monkeypatch.setattr(numbering, "MANY", 100)
+    model = fit(data, resume=True, **shape)
+    assert model.feature_ids is None and model.weights.shape == (1, 900)
+    again = bigclf.fit(data, algo="pa2", epochs=3, progress=False)
+    assert again.feature_ids.size == N and np.array_equal(again.coef_.data, model.weights[0, :N])
+
+
+def test_training_goes_on_from_a_model_of_the_same_and_of_other_features(both, tmp_path):
+    """Of the same it goes on exactly; of others the features of both have weights."""
+    near, wide = both
+    for algo in ("averaged_pa2", "arow"):
+        options = dict(algo=algo, progress=False)
+        first = bigclf.fit(wide, epochs=1, **options)
+        first.save(tmp_path / "first")
+        on = bigclf.fit(wide, epochs=1, init=bigclf.load(tmp_path / "first"), **options)
+        assert equal(on, bigclf.fit(near, epochs=1, init=bigclf.fit(near, epochs=1, **options), **options))
+    x, y = rows(seed=5)
+    more = np.concatenate([NUMBERS_OF[:50], np.arange(7, 17)])  # ten are new, ten do not occur again
+    order = np.argsort(more, kind="stable")
+    other = far(x[:, order], more[order])
+    found = bigclf.fit(other, y, algo="pa2", epochs=1, init=first, progress=False)
+    union = np.union1d(NUMBERS_OF, more)
+    assert np.array_equal(found.feature_ids.numbers, union)
+    by_hand = Model(first.by_place(FeatureIds(union, D)).weights, first.intercept_, first.classes_)
+    place = np.searchsorted(union, more[order])
+    wanted = bigclf.fit(far(x[:, order], place, union.size), y, algo="pa2", epochs=1, init=by_hand, progress=False)
+    assert np.array_equal(found.weights, wanted.weights)
+    plain = bigclf.fit(x, y, algo="pa2", epochs=1, progress=False)  # N features, all of which have a weight
+    found = bigclf.fit(far(x), y, algo="pa2", epochs=1, init=plain, progress=False)
+    assert np.array_equal(found.feature_ids.numbers, np.union1d(np.flatnonzero(plain.coef_[0]), NUMBERS_OF))
+    with pytest.raises(ValueError, match=r"init has weights \[1, 1000000000\]"):
+        bigclf.fit(x, y, algo="pa2", epochs=1, init=first, progress=False)
+
+
+# What else is done with rows and models
+
+
+def test_a_sweep_a_path_and_early_stopping_are_those_of_columns_numbered_by_hand(both):
+    near, wide = both
+    x, y = rows(seed=2)
+    grids = [bigclf.sweep(data, algo="dcd", grid={"C": [0.1, 1.0]}, folds=3, progress=False) for data in both]
+    assert equal(grids[1].best_model, grids[0].best_model)
+    assert [row["mean"] for row in grids[0].table] == [row["mean"] for row in grids[1].table]
+    apart = [
+        bigclf.sweep(data, algo="pa2", grid={"C": [0.1, 1.0]}, folds=0, validate=test, progress=False)
+        for data, test in ((near, (x, y)), (wide, (far(x), y)))
+    ]
+    assert [row["mean"] for row in apart[0].table] == [row["mean"] for row in apart[1].table]
+    stopped = [
+        bigclf.fit(data, algo="pa2", early_stopping=1, validate=test, epochs=6, progress=False)
+        for data, test in ((near, (x, y)), (wide, (far(x), y)))
+    ]
+    assert equal(stopped[1], stopped[0]) and stopped[0].facts["validation"] == stopped[1].facts["validation"]
+    paths = [bigclf.path(data, C=[0.01, 0.1], loss="logistic", penalty="l1", progress=False) for data in both]
+    assert [row["nonzero"] for row in paths[0].table] == [row["nonzero"] for row in paths[1].table]
+    assert equal(paths[1].models[-1], paths[0].models[-1])
+
+
+def test_a_calibrated_model_gives_the_same_probabilities(pair, both):
+    x, y = rows(seed=4)
+    told = [bigclf.calibrate(model, m, y) for model, m in zip(pair, (x, far(x)), strict=True)]
+    assert np.array_equal(told[0].predict_proba(x), told[1].predict_proba(far(x)))
+
+
+def test_several_labels_a_row_and_rows_of_no_weight(tmp_path):
+    x, _ = rows()
+    sets = [[k % 3] if k % 4 else [0, 2] for k in range(x.shape[0])]
+    found, wanted = (bigclf.fit(m, sets, algo="pa2", epochs=1, progress=False) for m in (far(x), x))
+    assert equal(found, wanted) and (found.predict(far(x)) != wanted.predict(x)).nnz == 0
+    y, weights = np.arange(x.shape[0]) % 2, (np.arange(x.shape[0]) % 5 > 0).astype(np.float32)
+    pairs = [shards_of(tmp_path / name, m, y, weights) for name, m in (("near", x), ("far", far(x)))]
+    wanted, found = (bigclf.fit(data, algo="pa2", epochs=2, progress=False) for data in pairs)
+    assert equal(found, wanted)
+
+
+def test_forget_is_refused_by_name(both, tmp_path):
+    bigclf.fit(both[1], algo="dcd", run_dir=tmp_path / "run", progress=False)
+    with pytest.raises(TypeError, match="forget does not take models of very many features, few of which occur, yet"):
+        bigclf.forget(tmp_path / "run", tmp_path / "out", rows=[1], to=tmp_path / "left")
+
+
+def test_the_plan_knows_how_many_features_occur(both):
+    near, wide = (forecast(data, algo="pa2") for data in both)
+    parts = {name: size for name, size in wide["memory"]["parts"].items() if name != "numbers of features"}
+    assert parts == near["memory"]["parts"]
+    assert wide["data"] | near["data"] == near["data"] | {"occurring": N} and wide["data"]["features"] == D
+
+
+def test_a_scikit_learn_estimator_takes_rows_of_very_many_features():
+    x, y = rows()
+    found, wanted = (bigclf.LinearClassifier(algo="pa2", epochs=2).fit(m, y) for m in (far(x), x))
+    assert found.n_features_in_ == D and np.array_equal(found.predict(far(x)), wanted.predict(x))
+    found.partial_fit(far(x), y)
+    wanted.partial_fit(x, y)
+    assert np.array_equal(found.model_.weights, wanted.model_.weights)
+
+
+@pytest.mark.parametrize("options", [dict(algo="averaged_pa2", epochs=2), dict(algo="dcd", loss="hinge", epochs=3)])
+def test_workers_give_the_same_bits(both, client, options):
+    options = dict(groups=3, progress=False, **options)
+    wanted, there = bigclf.fit(both[0], **options), bigclf.fit(both[1], workers=client, **options)
+    assert equal(there, wanted)
+    assert bigclf.evaluate(there, both[1], workers=client).correct == bigclf.evaluate(wanted, both[0]).correct
+
+
+def test_the_command_line_from_text_to_predictions(tmp_path):
+    """convert, fit, evaluate and predict of svmlight text of 10^9 features, and what inspect says."""
+    x, y = rows()
+    for name, numbers in (("near", np.arange(N)), ("far", NUMBERS_OF)):
+        lines = [" ".join([str(label), *(f"{numbers[j] + 1}:{v:.6g}" for j, v in zip(r.indices, r.data, strict=True))])
+                 for label, r in zip(y, x, strict=True)]  # fmt: skip
+        (tmp_path / f"{name}.svm").write_text("\n".join(lines) + "\n")
+    told = {}
+    for name in ("near", "far"):
+        at, model = str(tmp_path / name), str(tmp_path / f"{name}.bigclf")
+        said = []
+        for words in (
+            ["convert", f"{at}.svm", at],
+            ["fit", at, "--algo", "dcd", "-o", model],
+            ["evaluate", model, f"{at}.svm", "--json"],
+            ["predict", model, f"{at}.svm", "-o", f"{at}.csv", "--scores"],
+            ["inspect", model],
+        ):
+            done = CliRunner().invoke(main, words, catch_exceptions=False)
+            assert done.exit_code == 0, done.output
+            said.append(done.output)
+        told[name] = json.loads(said[2])["confusion"], Path(f"{at}.csv").read_text()
+    assert told["near"] == told["far"] and told["far"][1].count("\n") == x.shape[0] + 1
+    assert f"kept for the {N} features that occur" in said[-1]
