@@ -18,7 +18,7 @@ from bigclf.api.old_run import OldRun, told_of
 from bigclf.conversion import removing
 from bigclf.conversion.appending import QUARANTINE
 from bigclf.conversion.destination import OF_COLUMNS
-from bigclf.data.dataset import CHUNK_TABLE, MANIFEST, Dataset
+from bigclf.data.dataset import CHUNK_TABLE, MANIFEST, NUMBERS, Dataset
 from bigclf.errors import DataError, Interrupted, RunError
 from bigclf.files.caches import cache_home
 from bigclf.maths.block import Block, written_out
@@ -496,8 +496,9 @@ def _stores(dataset: Dataset, local_dir: str | None) -> list[str]:
 
 
 def _manifests(dataset: Dataset) -> list[str]:
-    home = files.join(str(cache_home()), "manifests")
-    return [files.join(home, name) for name in sorted(files.list_directory(home)) if name.startswith(dataset.digest)]
+    homes = [files.join(str(cache_home()), name) for name in ("manifests", NUMBERS)]
+    names = [(home, name) for home in homes for name in files.list_directory(home)]
+    return [files.join(home, name) for home, name in names if name.startswith(dataset.digest)]
 
 
 def _conversions(dataset: Dataset) -> list[str]:

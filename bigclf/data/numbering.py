@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from bigclf import files
-from bigclf.data.arrays import Arrays
+from bigclf.data.arrays import Arrays, listed_names
 from bigclf.data.dataset import NUMBERS, Dataset
 from bigclf.data.shards import read_table, write_table
 from bigclf.errors import DataError, MemoryBudgetError
@@ -41,7 +41,7 @@ def numbered(rows: AnyRows, memory: int, more: np.ndarray | None = None) -> AnyR
     ------
     MemoryBudgetError : so many features occur that not even their numbers have room.
     """
-    if rows.n_features <= MANY or rows.feature_ids is not None or "names" in rows.features:
+    if rows.n_features <= MANY or rows.feature_ids is not None or listed_names(rows.features) is not None:
         return rows
     most = min(rows.n_features // SHARE, memory // MEMORY_SHARE)
     found = _kept(rows, most) if isinstance(rows, Dataset) else distinct(_of_blocks(rows), most)

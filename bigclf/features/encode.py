@@ -534,18 +534,21 @@ def _name(spec: Spec, learned: Learned, index: int) -> str:
     return _own_name(spec.terms[t], learned, t, index - int(learned.first[t]))
 
 
-def term_of_features(spec: Spec, learned: Learned) -> np.ndarray:
-    """int64 [d]: the number of the term that each feature is of; -1 for a place of hashed features that several terms
-    may share, of which no name was kept."""
+def term_of_features(spec: Spec, learned: Learned, features: np.ndarray) -> np.ndarray:
+    """int64 [m]: the number of the term that each of the ``features`` [m] is of; -1 for a place of hashed features that
+    several terms may share, of which no name was kept."""
     hashed = np.isin(learned.kind, (HASHED, TEXT))
     start = learned.n_features - (2**learned.bits if hashed.any() else 0)
     own = np.flatnonzero(~hashed)
-    found = np.full(learned.n_features, -1, np.int64)
-    found[:start] = own[np.searchsorted(learned.first[own], np.arange(start), "right") - 1] if own.size else -1
+    found, early = np.full(features.size, -1, np.int64), features < start
+    if own.size:
+        found[early] = own[np.searchsorted(learned.first[own], features[early], "right") - 1]
     if hashed.sum() == 1:
-        found[start:] = np.flatnonzero(hashed)[0]
-    else:
-        found[learned.word_places] = learned.word_terms
+        found[~early] = np.flatnonzero(hashed)[0]
+    elif learned.word_places.size:
+        last = np.searchsorted(learned.word_places, features, "right") - 1
+        named = (last >= 0) & (learned.word_places[last] == features)
+        found[named] = learned.word_terms[last[named]]
     return found
 
 

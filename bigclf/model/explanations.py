@@ -237,7 +237,7 @@ def decisive_column(model: Model) -> str | None:
 
     spec, learned = model.finisher.spec, model.finisher.learned
     weight = np.asarray(abs(model.weights).sum(axis=0)).reshape(-1)
-    term = term_of_features(spec, learned)
+    term = term_of_features(spec, learned, model.features_at(np.arange(weight.size)))
     each = np.bincount(term[term >= 0], weight[term >= 0], minlength=len(spec.terms))
     of: dict[tuple[str, ...], float] = {}
     for number, one in enumerate(spec.terms):

@@ -21,6 +21,7 @@ from bigclf.data.shards import write_table
 from bigclf.errors import DataError, MemoryBudgetError, ModelFormatError, RunError
 from bigclf.files.caches import cache_home
 from bigclf.maths.feature_ids import FeatureIds, distinct
+from bigclf.model.explanations import decisive_column
 from bigclf.model.model import Model
 from bigclf.training.records.run_directory import features_before
 
@@ -447,3 +448,33 @@ def test_the_command_line_from_text_to_predictions(tmp_path):
         told[name] = json.loads(said[2])["confusion"], Path(f"{at}.csv").read_text()
     assert told["near"] == told["far"] and told["far"][1].count("\n") == x.shape[0] + 1
     assert f"kept for the {N} features that occur" in said[-1]
+
+
+def test_a_model_of_hashed_columns_takes_tables_and_names_features(tmp_path, monkeypatch):
+    lines = [f"{'yes' if k % 7 < 3 else 'no'},{k % 5},w{k % 7}" for k in range(200)]
+    (tmp_path / "rows.csv").write_text("\n".join(["label,age,word", *lines]) + "\n")
+    spec = {"label": "label", "features": [{"numeric": "age"}, {"text": "word"}], "hash_bits": 10}
+    options = dict(features=spec, format="csv", algo="pa2", epochs=2, progress=False)
+    wanted = bigclf.fit(str(tmp_path / "rows.csv"), **options)
+    monkeypatch.setattr("bigclf.request.door.MANY", 100)
+    monkeypatch.setattr(numbering, "MANY", 100)
+    model = bigclf.fit(str(tmp_path / "rows.csv"), **options)
+    assert wanted.feature_ids is None and model.feature_ids.size == 8 and model.n_features == wanted.n_features
+    assert model.predict(str(tmp_path / "rows.csv")).tolist() == wanted.predict(str(tmp_path / "rows.csv")).tolist()
+    assert model.explain(top=3) == wanted.explain(top=3)
+    assert decisive_column(model) == decisive_column(wanted) == "word"
+
+
+def test_weights_that_pruning_left_are_known_by_number(tmp_path):
+    x, _ = rows()
+    y = np.argmax(x[:, :3].toarray(), axis=1)
+    options = dict(algo="dcd", loss="hinge", prune=0.1, progress=False)
+    wanted, found = (bigclf.fit(m, y, **options) for m in (x, far(x)))
+    assert found.sparse and found.coef_.nnz == wanted.coef_.nnz < 3 * N
+    found.save(tmp_path / "model")
+    again = bigclf.load(tmp_path / "model")
+    assert np.array_equal(again.decision_function(far(x)), wanted.decision_function(x))
+    assert np.array_equal(again.coef_.tocoo().col, NUMBERS_OF[wanted.coef_.tocsr().tocoo().col])
+    assert again.scorer().predict((far(x)[3].indices, x[3].data)) == wanted.scorer().predict((x[3].indices, x[3].data))
+    ids = FeatureIds(np.union1d(NUMBERS_OF, [5]), D)
+    assert NUMBERS_OF[0] > 5 and np.array_equal(again.by_place(ids).weights[:, 1:], wanted.coef_.toarray())
