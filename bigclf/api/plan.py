@@ -534,10 +534,11 @@ def _trial(intent: Intent, chunks: int, groups: int, link: Link | None = None, r
     """Learn from the first chunks as the plan has it, in so many groups."""
     source, problems, plan, tol, *_ = intent
     sample = source.leading(chunks)
-    share = sample.nnz / source.nnz
+    share, edges = sample.nnz / source.nnz, group_edges(sample.chunks.nnz, groups)
     small = dataclasses.replace(
         plan,
-        groups=group_edges(sample.chunks.nnz, groups),
+        groups=edges,
+        gathered=plan.gathered and len(edges) > 1,  # as few chunks as one may make a single group
         segments=1,
         set_rows=math.ceil(share * plan.set_rows),
         set_nnz=math.ceil(share * plan.set_nnz),

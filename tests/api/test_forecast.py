@@ -228,3 +228,11 @@ def test_passes_grow_with_the_rows_at_most_as_their_square_root():
     assert (found.longer, found.passes_of(1600), found.passes_of(400)) == (0.5, 60, 30)
     assert module._grown(RATES, [few, many._replace(passes=8)]).longer == 0.0
     assert module._grown(RATES, [few, many._replace(passes=0)]).passes_of(1600) is None
+
+
+def test_a_trial_in_one_group_gathers_nothing(shards, monkeypatch):
+    intents = []
+    monkeypatch.setattr(module, "_rates", lambda intent, fresh: intents.append(intent) or RATES)
+    forecast(shards, algo="dcd", groups=2, memory="64MB")
+    assert intents[0].plan.gathered
+    assert module._trial(intents[0], 1, 1).entries == intents[0].source.chunks.nnz[0]
