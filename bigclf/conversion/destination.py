@@ -35,9 +35,10 @@ def continuing(
     check_free(out, overwrite, before)
     files.make_directory(files.parent_directory(out))
     work = Workplace(out, identity, kinds)
-    try:
+    try:  # as another process may have left it while this one came for the lock
         if append:
-            _require_last(out, before)  # as another process may have left it while this one came for the lock
+            _require_last(out, before)
+        check_free(out, overwrite, before)
         yield work
         _take_place(work.directory, out, overwrite, before, work, append)
     except BaseException as error:

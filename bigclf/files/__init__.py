@@ -1082,7 +1082,7 @@ def remove_tree(path: PathLike, surely: bool = False) -> None:
         shutil.rmtree(path, onerror=once_more)
 
 
-PASSING = (errno.EIO, errno.EBUSY, errno.ESTALE, errno.ETIMEDOUT)  # a device or a server may do it a moment later
+PASSING = (errno.EIO, errno.EBUSY, errno.ESTALE, errno.ETIMEDOUT, *NO_ROOM)  # a moment later it may be done
 
 
 def _sync(path: str) -> None:

@@ -238,6 +238,21 @@ def test_who_came_second_for_the_lock_writes_over_nothing(tmp_path, text, monkey
     assert bigclf.convert(c, tmp_path / "s", append=True, **SMALL).n_rows == 90 + 60 * there
 
 
+def test_who_came_second_for_the_lock_leaves_no_place_to_work_in(tmp_path, text, monkeypatch):
+    """It converted all, was refused, and kept that for another attempt, which a job that is done does not make."""
+    a, waits = text("a", 60), Workplace.__init__
+
+    def second(self, *given):
+        monkeypatch.setattr(Workplace, "__init__", waits)
+        bigclf.convert(a, tmp_path / "s", **SMALL)
+        waits(self, *given)
+
+    monkeypatch.setattr(Workplace, "__init__", second)
+    with pytest.raises(RunError, match="exists and is not empty"):
+        bigclf.convert(a, tmp_path / "s", **SMALL)
+    assert sorted(os.listdir(tmp_path)) == ["a.svm", "s"]
+
+
 def test_an_appending_given_up_is_cleared_by_the_next(tmp_path, text, monkeypatch):
     a, b, c = text("a", 300), text("b", 500, seed=1), text("c", 60, seed=2)
     bigclf.convert(a, tmp_path / "s", **SMALL)
