@@ -1,17 +1,23 @@
 """A second process beside the first, which stands still at a point meanwhile: the same line, with ``--resume`` or with
 ``--overwrite``, or one that looks at what is there.
 
-A second one that waits for the first is waited for no longer than its processes do something.
+Of points that a second one cannot tell apart one is taken (``moments``). Those that look come at one point after the
+other of one first line, which goes on as if they had not been there. A second one that waits for the first is not
+waited for.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import time
 
 from ground import saved
+from recorder import keys
 
 KINDS = ("line", "--resume", "--overwrite", "inspect", "validate")
+LOOKS = ("inspect", "validate")
 STILL = 1.0  # seconds in which none of its processes does anything
 
 
@@ -28,69 +34,154 @@ def second(case, kind):
     return case.line
 
 
+def moments(trial):
+    """Of each point of the first line: what tells it from others for one that looks, and for one that writes.
+
+    The first finds the state of the directory, locks too. To the second the first answers later on, by what it has seen
+    and done before: points are alike where between them it did nothing but sync, and write what has no name yet.
+    """
+    trial.restore()
+    ran = trial.run(trial.case.line, ("tell",))
+    return {key: (state, (state, learned)) for key, (state, learned) in zip(keys(ran.points), ran.moments, strict=True)}
+
+
+def drawn(trial, sample, seed):
+    """Lines (kind, point, which): one of each moment, drawn, or so many of them; and how many moments there are."""
+    draw, found, told = random.Random(seed), [], moments(trial)
+    for kind in KINDS:
+        apart = {}
+        for key, each in told.items():
+            apart.setdefault(each[kind not in LOOKS], []).append(key)
+        if second(trial.case, kind):
+            found += [(kind, *draw.choice(alike)) for alike in apart.values()]
+    return (draw.sample(found, min(sample, len(found))) if sample else found), len({*told.values()})
+
+
+def disturbed(trial, lines):
+    """Yield (line, whether its point was reached, what of the promises was broken, as of ``Trial.disturb``)."""
+    left = [line for line in lines if line[0] in LOOKS]
+    while left:
+        seen = list(looked(trial, left))
+        yield from seen
+        left = [line for line in left if line not in {line for line, *_ in seen}]
+    for line in lines:
+        if line[0] not in LOOKS:
+            yield line, *beside(trial, *line)
+
+
+def looked(trial, lines):
+    """As ``disturbed`` of those that look, up to one that waits for the first."""
+    trial.restore()
+    first, left, waiting = trial.start(trial.case.line, ("steps", *{line[1:] for line in lines})), {*lines}, None
+    while trial.is_held(first):
+        *_, here = keys(trial.noted(first).points)
+        for line in sorted(line for line in left if line[1:] == here and not waiting):
+            left.remove(line)
+            before, other = trial.content()[0], trial.start(second(trial.case, line[0]), name="-second")
+            ended = ended_or_still(other.child)
+            broken = [*trial.foreign("beside"), *trial.half(), *changed(trial, before)]
+            if ended is None:
+                waiting = line, broken, other
+            else:
+                yield line, True, told(trial, broken, trial.end(other, ended))
+        trial.release(first)
+    one = trial.end(first)
+    if waiting:
+        line, broken, other = waiting
+        yield line, True, told(trial, broken, trial.end(other))
+    else:
+        yield from ((line, False, []) for line in left)
+    well = one.code == trial.whole_run.code
+    broken = [] if well else [("not finished", f"beside those that look: {one.code} {one.text[-400:]}")]
+    yield ("looks", "in the end", 1), True, [*broken, *trial.words(one), *trial.then([one] if well else [])]
+
+
+def changed(trial, before):
+    """What one that looks changed; the first one gives signs of life meanwhile."""
+    names = {name for name, _ in trial.content()[0].items() ^ before.items() if not name.endswith("lease")}
+    return [("changed by a look", sorted(names))] if names else []
+
+
+def told(trial, broken, two):
+    found = [*broken, *trial.words(two)]
+    return [(what, f"[{two.code}] {how}\n    second: {two.text[-300:]}") for what, how in found]
+
+
 def beside(trial, kind, point, which):
-    """Whether the point was reached, and what of the promises was broken, as of ``Trial.disturb``."""
+    """Whether the point was reached, and what of the promises one that writes broke, or the first."""
     trial.restore()
     first = trial.start(trial.case.line, ("hold", point, which))
     if not trial.is_held(first):
         trial.end(first)
         return False, []
-    before, known = trial.content()[0], saved(_Points(*trial.noted(first)))
+    known = saved(trial.noted(first))
     other = trial.start(second(trial.case, kind), name="-second")
     ended = ended_or_still(other.child)
     broken = [*trial.foreign("beside"), *trial.half()]
-    looks = kind in ("inspect", "validate")
-    changed = {name for name, _ in trial.content()[0].items() ^ before.items() if not name.endswith("lease")}
-    if looks and changed:  # the first one gives signs of life meanwhile
-        broken.append(("changed by a look", sorted(changed)))
     trial.release(first)
     one, two = trial.end(first), trial.end(other, ended)
-    well = [ran for ran in ((one,) if looks else (one, two)) if ran.code == trial.whole_run.code]
-    broken += [*trial.words(one), *trial.words(two), *trial.lost(known, saved(two))]
+    well = [ran for ran in (one, two) if ran.code == trial.whole_run.code]
+    broken += [*trial.words(one), *trial.words(two)]
+    if kind != "--overwrite":  # which asks for it
+        broken += trial.lost(known, saved(two))
     if trial.case.anew or trial.case.once or len(well) < 2:  # else rows of both are there, as ``then`` finds
         broken += trial.half()
     if not well:
         broken.append(("not finished", f"neither ended: {one.code} {one.text[-400:]} / {two.code} {two.text[-400:]}"))
     broken += trial.then(well)
-    told = f"[{one.code}, {two.code}{', waited' if ended is None else ''}]"
-    return True, [(what, f"{told} {how}\n    first: {one.text[-300:]}\n    second: {two.text[-300:]}")
+    said = f"[{one.code}, {two.code}{', waited' if ended is None else ''}]"
+    return True, [(what, f"{said} {how}\n    first: {one.text[-300:]}\n    second: {two.text[-300:]}")
                   for what, how in broken]  # fmt: skip
 
 
-class _Points:
-    def __init__(self, points, paths):
-        self.points, self.paths = points, paths
-
-
 def ended_or_still(child):
-    """Its status once it ended; None where it and its children do nothing any more but wait."""
+    """Its status once it ended; None where it and its children do nothing any more but wait, or wait for a lock that
+    another one has."""
     before, since = None, time.monotonic()
     while True:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return status
-        now = _ticks(child)
+        for _ in range(10):
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                return status
+            time.sleep(0.005)
+        family = family_of(child)
+        now = ticks(family)
         if now is None or now != before:
             before, since = now, time.monotonic()
-        if time.monotonic() - since > STILL:
+        if time.monotonic() - since > STILL or waits_for_others(family):
             return None
-        time.sleep(0.01)
 
 
-def _ticks(root):
-    """Processor time of a process and of all that it began; None where one of them is about to run."""
-    told = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat") as file:
-                    fields = file.read().rpartition(")")[2].split()
-            except OSError:
-                continue
-            told[int(name)] = int(fields[1]), fields[0], int(fields[11]) + int(fields[12])
-    family, more = {root}, {root}
-    while more:
-        more = {pid for pid, (parent, *_) in told.items() if parent in more}
-        family |= more
-    mine = [told[pid] for pid in family if pid in told]
-    return None if any(state in "RD" for _, state, _ in mine) else sum(ticks for *_, ticks in mine)
+def family_of(root):
+    """A process and all that it began."""
+    found = [root]
+    for pid in found:
+        with contextlib.suppress(OSError):  # it ended
+            for task in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{task}/children") as file:
+                    found += map(int, file.read().split())
+    return found
+
+
+def ticks(family):
+    """Processor time of processes; None where one of them is about to run."""
+    found = 0
+    for pid in family:
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()
+            if fields[0] in "RD":
+                return None
+            found += int(fields[11]) + int(fields[12])
+    return found
+
+
+def waits_for_others(family):
+    """Whether one of these processes waits for a lock that none of them has."""
+    with open("/proc/locks") as file:
+        lines = [line.replace("->", "").split() for line in file]
+    holders = {}
+    for number, _, _, _, pid, *_ in lines:
+        holder = holders.setdefault(number, int(pid))
+        if holder != int(pid) and int(pid) in family and holder not in family:
+            return True
+    return False

@@ -28,13 +28,24 @@ PATIENCE = 300  # seconds for a line that takes less than one, when nothing has 
 MINE = {"mine.txt": "mine", ".mine": "mine too", "keep/rows.csv": "1,2\n"}  # what others have in the directory
 
 
+class Noted(NamedTuple):
+    """By the recorder: points, the path of each, and ``moments`` and ``peeked`` as there."""
+
+    points: list[str] = []
+    paths: list[str] = []
+    moments: list[tuple[str, int]] = []
+    peeked: list[str] = []
+
+
 class Ran(NamedTuple):
-    """What came of a line: its exit code, what it printed, its points and the path of each."""
+    """What came of a line: its exit code, what it printed, and what was noted of it."""
 
     code: int
     text: str
     points: list[str]
     paths: list[str]
+    moments: list[tuple[str, int]]
+    peeked: list[str]
 
 
 class Ends(NamedTuple):
@@ -126,11 +137,10 @@ class Ground:
         return Ran(os.waitstatus_to_exitcode(status), text, *self.noted(running))
 
     def noted(self, running):
-        """Its points so far, and the path of each."""
+        """Of its points so far."""
         with contextlib.suppress(OSError, ValueError), open(running.log) as file:
-            points, paths = json.load(file)
-            return points, paths
-        return [], []
+            return Noted(*json.load(file))
+        return Noted()
 
     def _child(self, words, fault, name, stand, native):
         signal.alarm(PATIENCE)
@@ -160,7 +170,7 @@ class Ground:
 
 def note(recorder, log):
     with open(log, "w") as file:
-        json.dump([recorder.points, recorder.paths], file)
+        json.dump([recorder.points, recorder.paths, recorder.moments, recorder.peeked], file)
 
 
 def saved(ran):
