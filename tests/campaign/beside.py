@@ -54,7 +54,7 @@ def drawn(trial, sample, seed):
             apart.setdefault(each[kind not in LOOKS], []).append(key)
         if second(trial.case, kind):
             found += [(kind, *draw.choice(alike)) for alike in apart.values()]
-    return (draw.sample(found, min(sample, len(found))) if sample else found), len({*told.values()})
+    return draw.sample(found, min(sample or len(found), len(found))), len({*told.values()})
 
 
 def disturbed(trial, lines):

@@ -5,7 +5,7 @@
     python tests/campaign/campaign.py --sample 2         two points of each case, each in one way
     python tests/campaign/campaign.py --sample 2 --seed a    two others
     python tests/campaign/campaign.py --beside           at each point, another process beside the first
-    python tests/campaign/campaign.py --part 2/5         the second of five parts
+    python tests/campaign/campaign.py --part 2/5         the second of five parts (--seconds 60: what a minute allows)
     python tests/campaign/campaign.py --small-disk       on a small disk that gets full (root)
     python tests/campaign/campaign.py --points append    name the points
 
@@ -285,6 +285,7 @@ def main(arguments):
     parser.add_argument("--beside", action="store_true")
     parser.add_argument("--small-disk", action="store_true")
     parser.add_argument("--points", action="store_true")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="of each case, at most")
     parser.add_argument("--part", default="1/1", type=part_of, metavar="K/N")
     asked = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="campaign-") as directory:
@@ -308,9 +309,9 @@ def carried_out(name, directory, place, asked):
         return 0
     if asked.beside:
         lines, apart = beside.drawn(trial, asked.sample, asked.seed + name)
-        return told_of(trial, asked.part(lines), f"{len(found)}, {apart} apart", beside.disturbed)
+        return told_of(trial, asked.part(lines), f"{len(found)}, {apart} apart", beside.disturbed, asked.seconds)
     faults = asked.part(chosen(found, KINDS, asked.sample, asked.seed + name))
-    return told_of(trial, faults, len(found))
+    return told_of(trial, faults, len(found), seconds=asked.seconds)
 
 
 def each_alone(trial, faults):
@@ -318,16 +319,19 @@ def each_alone(trial, faults):
     return ((fault, *trial.disturb(fault)) for fault in faults)
 
 
-def told_of(trial, faults, points, disturbed=each_alone):
+def told_of(trial, faults, points, disturbed=each_alone, seconds=float("inf")):
     """A line of the table; how many promises were broken."""
-    begun, counts = time.monotonic(), Counter()
+    begun, counts, done = time.monotonic(), Counter(), 0
     for fault, reached, broken in disturbed(trial, faults):
         counts["not reached"] += not reached
+        done += fault in faults
         counts.update(what for what, _ in broken)
         for what, how in broken:
             print(f"! {trial.name}: {fault[0]} at {fault[1:]}: {what}: {how}", flush=True)
+        if time.monotonic() - begun > seconds:
+            break
     rest = {what: n for what, n in counts.items() if what not in HEAD and n}
-    cells = (trial.name, points, len(faults), *(counts[what] for what in HEAD), trial.overwritten,
+    cells = (trial.name, points, done, *(counts[what] for what in HEAD), trial.overwritten,
              round(time.monotonic() - begun))  # fmt: skip
     print("| " + " | ".join(map(str, cells)) + f" | {rest or ''}", flush=True)
     return sum(n for what, n in counts.items() if what != "not reached")
