@@ -30,6 +30,7 @@ from bigclf.api.outcome import (
 )
 from bigclf.api.stall import Stall, watched
 from bigclf.api.turns import in_turns, require_room, turns_of
+from bigclf.cluster.carried_rows import RowsAside
 from bigclf.compiled.jit import cpu_type
 from bigclf.data.arrays import listed_names, require_same_names
 from bigclf.errors import ClusterError, Interrupted, ModelFormatError, RunError, masked
@@ -338,7 +339,9 @@ def _engine(job: Job, link: Link | None, options: RunOptions, directory: RunDire
         return functools.partial(LocalEngine, job)
     from bigclf.cluster.dealing import engine_for
 
-    return functools.partial(engine_for(job), job, link=link, patience=options["patience"], directory=directory)
+    aside = options.get("rows_aside")
+    place = RowsAside(aside) if directory is None and aside is not None else directory
+    return functools.partial(engine_for(job), job, link=link, patience=options["patience"], directory=place)
 
 
 def _with_advice(error: Interrupted | ClusterError, directory: RunDirectory | None) -> Interrupted | ClusterError:

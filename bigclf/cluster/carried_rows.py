@@ -2,14 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from typing import Protocol
 
 import numpy as np
 
+from bigclf import files
 from bigclf.errors import RunError
 from bigclf.maths.mixing import settled
-from bigclf.training.records.run_directory import RunDirectory
 from bigclf.training.visit import Carry, Ref, RowFile
+
+
+class RowPlace(Protocol):
+    """A directory that every worker writes row state into: a run directory, or ``RowsAside``."""
+
+    path: str
+
+    def discard_rows(self, name: str) -> None:
+        """A file of it was superseded."""
+        ...
+
+
+class RowsAside:
+    """Row state of a run without a directory of its own, in one that ends with the run.
+
+    Parameters
+    ----------
+    path : a directory that every worker can write; made if it is missing.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = files.absolute(path)
+        files.make_directory(self.path)
+
+    def discard_rows(self, name: str) -> None:
+        """A file was superseded."""
+        with contextlib.suppress(OSError):
+            files.remove(files.join(self.path, name))
 
 
 class CarriedRows:
@@ -17,11 +47,11 @@ class CarriedRows:
 
     Parameters
     ----------
-    n_problems : how many are learned. directory : the run directory, where files of row state are, or None.
+    n_problems : how many are learned. place : where files of row state are, or None.
     """
 
-    def __init__(self, n_problems: int, directory: RunDirectory | None) -> None:
-        self._n_problems, self._directory = n_problems, directory
+    def __init__(self, n_problems: int, place: RowPlace | None) -> None:
+        self._n_problems, self._place = n_problems, place
         self._carried: dict[int, tuple[str, Carry]] = {}  # all settled ...
         self._proposed: dict[int, tuple[str, Carry]] = {}  # ... or as the last visit left it
         self._settling = threading.Lock()
@@ -67,8 +97,8 @@ class CarriedRows:
 
     def _discard(self, carry: Carry) -> None:
         """Nobody goes on from it any more."""
-        if isinstance(carry.rows, RowFile) and self._directory is not None:
-            self._directory.discard_rows(carry.rows.name)
+        if isinstance(carry.rows, RowFile) and self._place is not None:
+            self._place.discard_rows(carry.rows.name)
 
 
 def _gone_along(before: Carry, after: Carry, steps: tuple[float, ...]) -> Carry:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bigclf.cluster.book import Patience
+from bigclf.cluster.carried_rows import RowPlace
 from bigclf.cluster.engine import INLINE_BYTES, PREFIX, DaskEngine, _Member, balanced
 from bigclf.cluster.judging import Judging
 from bigclf.cluster.link import Link
@@ -25,7 +26,6 @@ from bigclf.maths.mixing import Weights
 from bigclf.progress import Status
 from bigclf.training.engines import Round
 from bigclf.training.executor import Job
-from bigclf.training.records.run_directory import RunDirectory
 from bigclf.training.roles import learner_of
 from bigclf.training.roles.learner import Assignment
 from bigclf.training.shares import Standing
@@ -67,7 +67,7 @@ class ShareEngine(DaskEngine):
         *,
         link: Link,
         patience: Patience,
-        directory: RunDirectory | None,
+        directory: RowPlace | None,
     ) -> None:
         self._shares: list[tuple[int, ...]] = []  # of this round, the problems of each unit
         self._at: dict[int, str] = {}  # the last round of each problem, ...

@@ -26,7 +26,7 @@ from distributed.utils_comm import gather_from_workers
 
 from bigclf import files
 from bigclf.cluster.book import Action, Book, Cancel, GiveUp, Patience, Submit, Trial
-from bigclf.cluster.carried_rows import CarriedRows
+from bigclf.cluster.carried_rows import CarriedRows, RowPlace
 from bigclf.cluster.holdings import Joined
 from bigclf.cluster.joining import SLOWEST, Joining, Line, cuts_for, passes_on, side_by_side, spreads
 from bigclf.cluster.link import GREETING_SECONDS, WAIT_LONGER, Link
@@ -55,7 +55,6 @@ from bigclf.metrics.figures import AnyPart
 from bigclf.progress import Event, Plan, Status, Watcher
 from bigclf.training.engines import Round
 from bigclf.training.executor import Job
-from bigclf.training.records.run_directory import RunDirectory
 from bigclf.training.roles.steps import keeps_rows, rows_elsewhere, way_of
 from bigclf.training.validation import Candidate, Sums
 from bigclf.training.visit import Carry, Outcome, Ref
@@ -68,7 +67,7 @@ TOGETHER_SECONDS = 1.0  # the first worker that has answered waits so long for t
 BUNDLES = 4  # groups are done in bundles when each worker has at least so many bundles to do
 INLINE_BYTES = 50_000  # more than this is not sent inside a task
 TRAVEL_BYTES = 64_000_000  # of a group's row state, sent to and fro where no directory is shared
-FILE_BYTES = 4_000_000  # of a group's row state, from which on it goes through the run directory where there is one
+FILE_BYTES = 4_000_000  # of a group's row state, from which on it goes through a directory where there is one
 ROOM_BESIDE = 300_000_000  # interpreter and libraries of a worker, and the 95 % at which a nanny ends it
 WEIGHED_SECONDS, WEIGHED_ROUNDS = 10.0, 3  # of rounds without a fault, before it is said that sending takes longer ...
 MUCH = 3  # ... than learning, by this factor
@@ -761,7 +760,7 @@ class DaskEngine(JoiningCrew):
     idle : called several times a second; may raise to break off.
     advance : told of rows and bytes of each accepted visit.
     link, patience : the cluster, and when to stop believing in something.
-    directory : the run directory, where row state too large to travel is kept, or None.
+    directory : where row state too large to travel is kept: the run directory or one beside the rows, or None.
     """
 
     verb = "visited"
@@ -777,7 +776,7 @@ class DaskEngine(JoiningCrew):
         *,
         link: Link,
         patience: Patience,
-        directory: RunDirectory | None,
+        directory: RowPlace | None,
     ) -> None:
         self.job, self.advance, self.directory = job, advance, directory
         self._keeps = job.problems[0].setting.method.keeps_rows
@@ -993,7 +992,7 @@ class DaskEngine(JoiningCrew):
 
     @property
     def _writes(self) -> bool:
-        """Whether workers write into the run directory."""
+        """Whether workers write row state into files."""
         return self._keeping not in ("", "travels")
 
     def _keep(self, round: Round) -> str:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from bigclf import files
-from bigclf.conversion.foreign_rows import collected, is_blocked, is_collected, with_labels
+from bigclf.conversion.foreign_rows import collected, is_blocked, is_collected, is_in_partitions, with_labels
 from bigclf.conversion.iterators import is_iterator, write_down
 from bigclf.data.arrays import Arrays
 from bigclf.data.chunk_table import index_width_of
@@ -299,7 +299,13 @@ def _written_down(request: Request) -> Iterator[Request]:
     place = files.join(files.scratch_directory(request["local_dir"]), "rows") if place is None else place
     with collected(request.data, files.absolute(place), request.y) as (folder, kind):
         request = request.having(y=None) if matrix else request
-        yield request.having(data=folder, format=None if request["features"] is None else kind)
+        aside = f"{folder}.rows"  # whoever wrote the rows can write what is kept of each, too
+        if matrix or is_in_partitions(rows):
+            request = request.having(rows_aside=aside)
+        try:
+            yield request.having(data=folder, format=None if request["features"] is None else kind)
+        finally:
+            files.remove_tree(aside)
 
 
 @contextlib.contextmanager

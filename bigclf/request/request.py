@@ -36,7 +36,8 @@ class Family(NamedTuple):
 class RunOptions(TypedDict, total=False):
     """Options of a method's run that are read once the rows are there: each checked, its limits filled in.
 
-    title : what the screen calls it. give_up : as of ``Run``.
+    title : what the screen calls it. give_up : as of ``Run``. rows_aside : a directory that every worker can write, for
+    row state of a run without a directory of its own.
     """
 
     bias: str | None
@@ -55,6 +56,7 @@ class RunOptions(TypedDict, total=False):
     progress: Watcher | bool | None
     prune: float | None
     resume: bool
+    rows_aside: str | None
     run_dir: PathLike | None
     seed: int
     title: str
