@@ -28,8 +28,10 @@ def main() -> None:
     setting = resolve(*asked["named"])
     if asked["classes"] and setting.method.all_classes:
         setting = setting.of_classes(asked["classes"])
+    before = time.perf_counter()
     warm(setting, asked["width"], asked["dtype"])
-    told = {"bytes": anonymous_bytes(), "seconds": time.perf_counter() - STARTED}
+    now = time.perf_counter()
+    told = {"bytes": anonymous_bytes(), "seconds": now - STARTED, "kernels": now - before}
     sys.stdout.write(json.dumps(told))
 
 

@@ -3,9 +3,9 @@
 Memory, disk and bytes follow from the very plan that a run writes down. Seconds follow from rates that are measured on
 this machine: a trial learns from the first few chunks of the data, twice, from few and from more of them, which tells
 what an entry costs, what an epoch costs besides, and how many passes the method takes. Workers share what one process
-takes. Where they are to be processes of this machine, another trial has them, which tells what a round of visits costs;
-elsewhere it is what moves. Rates are kept in the user's cache, with the date and the type of processor, and used again
-for the same data, method and budget.
+takes. Where they are to be processes of this machine, other trials have them, which tell what visits and joining them
+cost while all are at work, on the cores that there are; elsewhere it is what moves. Rates are kept in the user's cache,
+with the date and the type of processor, and used again for the same data, method and budget.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import math
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -55,14 +55,16 @@ from bigclf.training.visit import Part
 if TYPE_CHECKING:
     from bigclf.cluster.link import Link
     from bigclf.data.rows import Rows
+    from bigclf.training.run import Run
 
 
 SAMPLE_NNZ = 8_000_000  # entries that the larger trial learns from, at most
 SAMPLE_SHARE = 1 / 4  # ... and of the data
 SMALLER = 4  # times fewer chunks in the smaller one
-TIMES = 3  # that a trial is made: what compiled a kernel, or what other programs held up, took longer
+TIMES = 3  # that a trial is made: what compiled a kernel, or what other programs held up, took longer ...
+HELD_UP = 1.6  # ... or more than that times the least; new memory costs up to half as much again (measured)
 EPOCHS, SECONDS = 10, 1.5  # most of a trial: epochs of an online method, seconds
-ROUNDS, MOST_GROUPS = 20, 64  # most of one on a cluster: epochs and groups
+ROUNDS, MOST_GROUPS, MOST_HERE = 20, 64, 16  # most of one on a cluster: epochs, groups, processes
 DISK_BYTES = 64_000_000  # read from disk to see how fast it is
 BUNDLES = 4  # as the engine of a cluster has it
 SPREAD_BYTES = 256_000_000  # as its tree has it
@@ -105,17 +107,54 @@ class Trial(NamedTuple):
     shipped: float
 
 
+class Crew(NamedTuple):
+    """What processes of this machine took, all at work at once.
+
+    Attributes
+    ----------
+    decode, visit : seconds an entry of a group, of the first visit besides, and of a later one; fixed : of a visit
+        besides. exchange : seconds of a round beside its visits; growth : exponent by which they grow with the entries.
+    moved, entries : bytes of that round, and entries of all groups.
+    """
+
+    decode: float
+    visit: float
+    fixed: float
+    exchange: float
+    growth: float
+    moved: float
+    entries: float
+
+    def beside(self, entries: int, moved: float, gathered: bool) -> float:
+        """Seconds of a round of so many entries beside its visits: of a gathered set they grow with the rows, else with
+        what moves."""
+        ratio = (entries / self.entries) ** self.growth if gathered else moved / self.moved
+        return self.exchange * max(1.0, ratio)
+
+
+class Told(NamedTuple):
+    """Of a trial on processes: entries, seconds of the first round and of a later one in the mean, of a visit likewise
+    (``began``, ``visit``), bytes moved in a round."""
+
+    entries: int
+    first: float
+    later: float
+    began: float
+    visit: float
+    moved: float
+
+
 class Rates(NamedTuple):
     """What was measured.
 
     Attributes
     ----------
     first, later : seconds an entry, in the read that decodes the shards and in later ones; fixed : seconds an epoch and
-        group besides. mix : seconds to combine a group's answer. exchange : seconds of an epoch on processes of this
-        machine beside learning (0: there are none). disk : bytes a second past the page cache.
+        group besides. mix : seconds to combine a group's answer. disk : bytes a second past the page cache.
+    crew : what processes of this machine take, as ``Crew`` has it (None: there are none).
     store_bytes : what the raw store of all data takes. entries : that the larger trial learned from.
     touched, growth : distinct features among ``entries``, and the exponent by which they grow with more.
-    base, start : bytes and seconds that a process takes before its first row.
+    base, start : bytes and seconds that a process takes before its first row; kernels : of these, seconds to load them.
     measured, cpu, load : when, on what, and how many processes wanted a core meanwhile.
     passes, longer : epochs until the larger trial met its tolerance (0: it did not), and the exponent by which they
         grow with the rows; groups : of that trial; shipped : of its entries, as often as they came to a gathered set.
@@ -125,7 +164,6 @@ class Rates(NamedTuple):
     later: float
     fixed: float
     mix: float
-    exchange: float
     disk: float
     store_bytes: int
     entries: int
@@ -140,6 +178,8 @@ class Rates(NamedTuple):
     longer: float = 0.0
     groups: int = 1
     shipped: float = SHIPPED_SHARE
+    crew: Sequence[float] | None = None
+    kernels: float = 0.0
 
     def passes_of(self, nnz: int) -> float | None:
         """Epochs that so many entries take."""
@@ -216,8 +256,8 @@ def _forecast(request: Request, known: Rates | None = None) -> dict[str, Any]:
         named=[*named], width=source.index_width, dtype=request["dtype"], worker=workers > 1,
         classes=0 if source.classes is None else int(source.classes.size),
     )  # fmt: skip
-    here = min(workers, groups, 2 * cores()) if workers > 1 and request["bandwidth"] is None else 0
     dealt = workers > 1 and len(plan.groups) == 1 and len(problems) > 1
+    here = min(workers, groups, MOST_HERE) if min(workers, groups) > 1 and request["bandwidth"] is None else 0
     intent = Intent(source, problems, plan, tol, footing, here, dealt)
     rates = _rates(intent, request["fresh"]) if known is None else _known(intent, known)
     shape_of = Shape(source.n_rows, source.n_features, source.nnz, square=_square(source))
@@ -393,16 +433,21 @@ def _seconds(
     at_once = min(workers, len(plan.groups)) if bandwidth is not None else min(workers, len(plan.groups), cores())
     turns = math.ceil(len(plan.groups) / at_once)
     entries = max(int(source.chunks.nnz[a:b].sum()) for a, b in plan.groups) * turns
-    fixed = share * rates.fixed * turns + rates.exchange
+    fixed = share * rates.fixed * turns
     if bandwidth is not None and workers > 1:
         fixed += network["epoch"] / bandwidth + len(plan.groups) * rates.mix + turns * VISIT_SECONDS
-    later = share * rates.later * entries
+    later, decode = share * rates.later * entries, max(0.0, rates.first - rates.later) * entries
+    if rates.crew and intent.here:
+        crew = Crew(*rates.crew)
+        turns = math.ceil(len(plan.groups) / min(workers, len(plan.groups)))
+        entries = max(int(source.chunks.nnz[a:b].sum()) for a, b in plan.groups) * turns
+        fixed = turns * crew.fixed + crew.beside(source.nnz, network["epoch"], plan.gathered)
+        later, decode = crew.visit * entries, crew.decode * entries
     size = rates.store_bytes if plan.store_bytes else 0
     if size > CACHE_SHARE * memory_limit()[0]:  # it is not in the page cache when it is read again
         later = max(later, size / rates.disk / at_once)
-    beginning = rates.start if workers > 1 else 0.0  # of a worker, which loads libraries and kernels first
-    first = (max(0.0, rates.first - rates.later) + share * rates.later) * entries
-    return {"first": beginning + fixed + first, "later": fixed + later}
+    beginning = rates.start if workers > 1 else rates.kernels  # a worker loads libraries, too, while the clock runs
+    return {"first": beginning + fixed + decode + later, "later": fixed + later}
 
 
 # What is measured
@@ -412,7 +457,8 @@ def _rates(intent: Intent, fresh: bool) -> Rates:
     """From the cache, else measured now and kept there."""
     setting, plan = intent.problems[0].setting, intent.plan
     what = [intent.source.digest, setting.method.name, setting.loss, setting.settings, len(intent.problems),
-            plan.same_bits(), plan.threads, intent.tol, intent.footing, cpu_type(), sources_digest()]  # fmt: skip
+            plan.same_bits(), plan.threads, intent.tol, intent.footing, intent.here, cores(), cpu_type(),
+            sources_digest()]  # fmt: skip
     name = hashlib.blake2b(json.dumps(what, default=str).encode(), digest_size=16).hexdigest()
     path = files.join(cache_directory("rates"), f"{name}.json")
     if not fresh and files.exists(path):
@@ -427,8 +473,8 @@ def _rates(intent: Intent, fresh: bool) -> Rates:
 
 def _measured(intent: Intent) -> Rates:
     source = intent.source
-    groups, chunks = min(TRIAL_GROUPS, len(intent.plan.groups)), _sample_chunks(source)
-    groups = min(groups, chunks)
+    groups = min(TRIAL_GROUPS, len(intent.plan.groups), source.n_chunks)
+    chunks = max(groups, _sample_chunks(source))
     trials = [_best_trial(intent, n, groups) for n in sorted({max(groups, chunks // SMALLER), chunks})]
     entries, first, later, store, *_ = trials[-1]
     fixed, slope = 0.0, later / entries
@@ -438,17 +484,16 @@ def _measured(intent: Intent) -> Rates:
         if 0 < line * less < sooner:  # else what was measured is noise
             fixed, slope = sooner - line * less, line
     touched, growth = _spread(source, chunks)
-    base, start = _footing(intent.footing)
-    exchange = 0.0
+    base, start, kernels = _footing(intent.footing)
+    crew: list[float] | None = None
     if intent.here:
-        begun, exchange = _cluster_trial(intent, slope, fixed / groups)
-        start = max(start, begun)
+        start, those = _cluster_trial(intent)
+        crew = [*those]
     rates = Rates(
         first=max(0.0, first - fixed) / entries,
         later=slope,
         fixed=fixed / groups,
         mix=_mixing_seconds(intent),
-        exchange=exchange,
         disk=_disk_speed(source),
         store_bytes=store,
         entries=entries,
@@ -460,18 +505,30 @@ def _measured(intent: Intent) -> Rates:
         cpu=cpu_type(),
         load=round(psutil.getloadavg()[0], 2),
         groups=groups,
+        crew=crew,
+        kernels=kernels,
     )
-    return _grown(rates, trials)
+    return _grown(rates, _growing(intent, chunks, groups, trials))
 
 
 def _known(intent: Intent, known: Rates) -> Rates:
     """What was measured in one process, with what several groups change."""
-    chunks, rates = _sample_chunks(intent.source), known._replace(mix=_mixing_seconds(intent))
-    groups = min(TRIAL_GROUPS, len(intent.plan.groups), chunks)
+    rates = known._replace(mix=_mixing_seconds(intent))
+    groups = min(TRIAL_GROUPS, len(intent.plan.groups), intent.source.n_chunks)
+    chunks = max(groups, _sample_chunks(intent.source))
     if groups == known.groups or not known.passes:
         return rates
-    sizes = sorted({max(groups, chunks // SMALLER), chunks})
-    return _grown(rates._replace(groups=groups), [_trial(intent, n, groups) for n in sizes])
+    trials = [_trial(intent, n, groups) for n in sorted({max(groups, chunks // SMALLER), chunks})]
+    return _grown(rates._replace(groups=groups), _growing(intent, chunks, groups, trials))
+
+
+def _growing(intent: Intent, chunks: int, groups: int, trials: list[Trial]) -> list[Trial]:
+    """The trials that tell how passes grow: products of methods by sums grow all the faster the more rows there are, up
+    to the square root, so of these one from half the chunks is asked. Of few passes, as of others, that is noise."""
+    half = max(groups, chunks // 2)
+    if not intent.problems[0].setting.method.by_sums or not trials[-1].passes or half == chunks:
+        return trials
+    return [_trial(intent, half, groups), trials[-1]]
 
 
 def _occurring(source: Rows) -> dict[str, int]:
@@ -495,8 +552,9 @@ def _grown(rates: Rates, trials: list[Trial]) -> Rates:
     return rates._replace(passes=last.passes, longer=longer, shipped=last.shipped or rates.shipped)
 
 
-def _footing(asked: Mapping[str, object]) -> tuple[int, float]:
-    """Bytes and seconds of a process that has loaded all kernels of the run (they were compiled here before)."""
+def _footing(asked: Mapping[str, object]) -> tuple[int, float, float]:
+    """Bytes and seconds of a process that has loaded all kernels of the run (they were compiled here before), and of
+    these the seconds for the kernels."""
     done = subprocess.run(
         [sys.executable, "-m", "bigclf.api.fresh_process"], input=json.dumps(asked), capture_output=True, text=True,
         check=False,
@@ -504,7 +562,7 @@ def _footing(asked: Mapping[str, object]) -> tuple[int, float]:
     if done.returncode:
         raise RunError(f"a process to measure what it takes did not start: {done.stderr[-300:]}")
     told = json.loads(done.stdout)
-    return int(told["bytes"]), float(told["seconds"])
+    return int(told["bytes"]), float(told["seconds"]), float(told["kernels"])
 
 
 def _sample_chunks(source: Rows) -> int:
@@ -513,24 +571,60 @@ def _sample_chunks(source: Rows) -> int:
     return max(1, int(np.searchsorted(np.cumsum(source.chunks.nnz), most, side="right")))
 
 
-def _cluster_trial(intent: Intent, slope: float, fixed: float) -> tuple[float, float]:
-    """Seconds until the first visits on processes of this machine are done, and of a round of visits besides what they
-    learn in it; from as few chunks as there are groups."""
+def _cluster_trial(intent: Intent) -> tuple[float, Crew]:
+    """Seconds until processes of this machine begin with their first visits, and what these take: from as few chunks as
+    there are groups, and from more of them."""
     groups = min(len(intent.plan.groups), MOST_GROUPS, intent.source.n_chunks)
+    chunks = min(intent.source.n_chunks, max(2 * groups, _sample_chunks(intent.source)))
     with linked(intent.here, Patience()) as link:
-        entries, first, later, *_ = _trial(intent, groups, groups, link, ROUNDS)
-    turns = math.ceil(groups / min(intent.here, groups, cores()))
-    visits = turns * (slope * entries / groups + fixed)
-    return first, max(0.0, later - visits) * len(intent.plan.groups) / groups
+        told = [_rounds(intent, n, groups, link) for n in sorted({groups, chunks})]
+    less, most = told[0], told[-1]
+    turns = math.ceil(groups / min(intent.here, groups))
+    beside = [max(0.0, each.later - turns * each.visit) for each in told]
+    fixed, visit = _line(*((each.entries / groups, each.visit) for each in told))
+    growth = 1.0
+    if most.entries > less.entries and 0 < beside[0] < beside[-1]:
+        growth = min(1.0, math.log(beside[-1] / beside[0]) / math.log(most.entries / less.entries))
+    decode = max(0.0, most.began - most.visit) / (most.entries / groups)  # its processes had begun before
+    start = max(0.0, less.first - less.later - turns * decode * less.entries / groups)
+    return start, Crew(decode, visit, fixed, beside[-1], growth, max(1.0, most.moved), most.entries)
+
+
+def _line(*points: tuple[float, float]) -> tuple[float, float]:
+    """Height at 0 and slope of the line through the first and the last; through 0 and the last, where that is noise."""
+    (less, low), (most, high) = points[0], points[-1]
+    slope = (high - low) / (most - less) if most > less else 0.0
+    return (low - slope * less, slope) if 0 < slope * less < low else (0.0, high / most)
+
+
+def _rounds(intent: Intent, chunks: int, groups: int, link: Link | None) -> Told:
+    """Have the workers learn from the first chunks."""
+    ends: list[tuple[float, float, float]] = []
+
+    def look(run: Run) -> list[int]:
+        ends.append((run.clock.seconds, run.counts.visited, run.engine.bytes_moved))
+        return []
+
+    tried = _trial(intent, chunks, groups, link, ROUNDS, look)
+    times, began = len(ends) - 1, ends[0][1] / groups
+    if not times:  # the first was the last: it is known by what it came to alone
+        return Told(tried.entries, tried.first, tried.later, began, began, ends[0][2])
+    later, visits, moved = ((last - first) / times for first, last in zip(ends[0], ends[-1], strict=True))
+    return Told(tried.entries, tried.first, later, began, visits / groups, moved)
 
 
 def _best_trial(intent: Intent, chunks: int, groups: int) -> Trial:
-    """As ``_trial``, the least seconds of several."""
+    """As ``_trial``, the least seconds of several; of the first epoch those of the first trial, whose rows go to memory
+    that is new, as those of a run do, unless something else held it up."""
     tried = [_trial(intent, chunks, groups) for _ in range(TIMES)]
-    return tried[-1]._replace(first=min(each.first for each in tried), later=min(each.later for each in tried))
+    first = min(tried[0].first, HELD_UP * min(each.first for each in tried))
+    return tried[-1]._replace(first=first, later=min(each.later for each in tried))
 
 
-def _trial(intent: Intent, chunks: int, groups: int, link: Link | None = None, rounds: int = EPOCHS) -> Trial:
+def _trial(
+    intent: Intent, chunks: int, groups: int, link: Link | None = None, rounds: int = EPOCHS,
+    look: Callable[[Run], list[int]] | None = None,
+) -> Trial:  # fmt: skip
     """Learn from the first chunks as the plan has it, in so many groups."""
     source, problems, plan, tol, *_ = intent
     sample = source.leading(chunks)
@@ -550,7 +644,7 @@ def _trial(intent: Intent, chunks: int, groups: int, link: Link | None = None, r
     options = RunOptions(
         progress=False, validate=None, callbacks=(), tol=tol, local_dir=None, init=None, resume=False,
         epochs=method.epochs if tol is not None else rounds, max_seconds=SECONDS if link is None else None,
-        checkpoint_every=math.inf, patience=Patience(), early_stopping=None,
+        checkpoint_every=math.inf, patience=Patience(), early_stopping=None, give_up=look,
     )  # fmt: skip
     with conducted(sample, problems, small, options, link, None) as (run, history):
         size = plan.store_bytes

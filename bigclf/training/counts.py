@@ -62,11 +62,13 @@ class Clock:
 
 
 class Counts:
-    """What the visits of a run did: ``bytes_read``, ``decoded`` (bytes from the shards), ``rebuilt`` (records) and
-    ``curve`` (rows, mistakes, losses so far in the first epoch) since the run's beginning, the rest since a read's."""
+    """What the visits of a run did: ``visited`` (seconds, of all together), ``bytes_read``, ``decoded`` (bytes from the
+    shards), ``rebuilt`` (records) and ``curve`` (rows, mistakes, losses so far in the first epoch) since the run's
+    beginning, the rest since a read's."""
 
     def __init__(self) -> None:
         self.bytes_read = self.decoded = self.rebuilt = 0
+        self.visited = 0.0
         self.curve: list[tuple[int, int, float]] = []
         self.begin_read()
 
@@ -76,6 +78,7 @@ class Counts:
 
     def add(self, facts: Mapping[str, Any]) -> None:
         """Those of an outcome."""
+        self.visited += facts["seconds"]
         self.bytes_read += facts["bytes_read"]
         self.rebuilt += facts["rebuilt"]
         self.waited += facts["waited"]

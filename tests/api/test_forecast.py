@@ -15,7 +15,7 @@ from bigclf.request.spreading import SHIPPED_SHARE
 
 distributed = pytest.importorskip("distributed")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-RATES = Rates(first=20e-9, later=5e-9, fixed=0.001, mix=0.002, exchange=0.0, disk=1e9, store_bytes=10**6, entries=1000,
+RATES = Rates(first=20e-9, later=5e-9, fixed=0.001, mix=0.002, disk=1e9, store_bytes=10**6, entries=1000,
               touched=100, growth=0.5, base=10**8, start=2.0, measured="", cpu="", load=0.0)  # fmt: skip
 
 
@@ -100,6 +100,35 @@ def test_seconds_of_groups_on_workers_elsewhere_and_here(shards, rates, monkeypa
     assert one["later"] == pytest.approx(4 * RATES.fixed + RATES.later * entries, rel=0.1)
     expected = RATES.fixed + RATES.later * entries / 4 + 4 * RATES.mix + module.VISIT_SECONDS
     assert fast["later"] == pytest.approx(expected, rel=0.1)
+
+
+def test_processes_of_this_machine_take_what_they_took_at_work_together(shards, rates, monkeypatch):
+    words = dict(algo="pa1", groups=2, memory="64MB", workers=2)
+    plain = forecast(shards, **words)
+    each = max(package.Dataset(shards).chunks.nnz[a:b].sum() for a, b in plain["plan"]["groups"])
+    crew = module.Crew(decode=3e-6, visit=7e-6, fixed=0.5, exchange=4.0, growth=0.5,
+                       moved=plain["network"]["epoch"] / 2, entries=10)  # fmt: skip
+    monkeypatch.setattr(module, "_rates", lambda intent, fresh: RATES._replace(crew=crew))
+    told = forecast(shards, **words)["seconds"]
+    assert told["later"] == pytest.approx(0.5 + 7e-6 * each + 2 * 4)  # twice as much moves as when it was measured
+    assert told["first"] == pytest.approx(told["later"] + RATES.start + 3e-6 * each)
+    elsewhere = forecast(shards, bandwidth="100GB/s", **words)["seconds"]
+    assert elsewhere["later"] < 1  # of other machines it says nothing
+    assert crew.beside(1000, 0, gathered=True) == 4 * 10 and crew.beside(5, 0, gathered=True) == 4
+
+
+def test_a_line_through_two_sizes_and_through_noise():
+    assert module._line((10, 3.0), (30, 7.0)) == (1.0, 0.2)
+    assert module._line((10, 8.0), (30, 6.0)) == (0.0, 0.2) == module._line((30, 6.0))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("words", [dict(algo="pa1"), dict(algo="dcd", groups=2)])
+def test_processes_of_this_machine_are_tried(shards, words):
+    told = forecast(shards, memory="64MB", workers=2, fresh=True, **words)
+    crew = module.Crew(*told["rates"]["crew"])
+    assert 0 < crew.visit < 1e-3 and 0 < crew.moved < 1e6 and 0 < crew.entries <= told["data"]["nnz"]
+    assert 0 < told["seconds"]["later"] < told["seconds"]["first"]
 
 
 def test_a_store_beyond_the_page_cache_is_read_at_the_speed_of_the_disk(shards, monkeypatch):

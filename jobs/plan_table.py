@@ -1,0 +1,169 @@
+"""What `bigclf plan` says of one process and of workers beside what is measured, and whether its advice is right.
+
+    python jobs/plan_table.py TRAIN OUT [--workers 1,2,4] [--rounds 3] [--only table,advice]
+
+TRAIN are Parquet files (a glob) with two classes. One process is pinned to a core and has one thread; workers have one
+thread each and share all cores. Plans and runs are processes of their own, and plans are made anew. The table has a
+line for each family and number of workers: passes, megabytes moved in a later one, and seconds of the first pass, of a
+later one and of all, as planned and as measured, medians over ``--rounds``. The cases of the advice are the first rows
+of TRAIN, few of them and many: the plan advises workers where it predicts that they take fewer seconds than one
+process. Exits 1 where bytes are off by more than 5 %, seconds of all passes by more than 30 %, or an advice is wrong.
+"""
+
+import argparse
+import contextlib
+import glob
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+FAMILIES = {
+    "averaged_pa2": dict(algo="averaged_pa2", C=0.1, epochs=6),
+    "newton": dict(algo="newton", loss="logistic", C=1.0, tol=1e-4),
+    "dcd": dict(algo="dcd", loss="hinge", C=1.0, tol=1e-3),
+}
+# Rows, and the method: workers are to be slower than one process in the first five and faster in the others.
+CASES = [
+    (2_000, dict(algo="averaged_pa2", C=0.1, epochs=6)),
+    (20_000, dict(algo="averaged_pa2", C=0.1, epochs=2)),
+    (5_000, dict(algo="newton", loss="logistic", C=1.0, tol=1e-4)),
+    (20_000, dict(algo="newton", loss="logistic", C=1.0, tol=1e-2)),
+    (50_000, dict(algo="dcd", loss="hinge", C=1.0, tol=1e-3)),
+    (1_000_000, dict(algo="averaged_pa2", C=0.1, epochs=20)),
+    (1_000_000, dict(algo="newton", loss="logistic", C=1.0, tol=1e-4)),
+    (500_000, dict(algo="newton", loss="logistic", C=1.0, tol=1e-5)),
+    (500_000, dict(algo="pa1", C=0.1, epochs=40)),
+    (1_000_000, dict(algo="newton", loss="squared_hinge", C=1.0, tol=1e-3)),
+]
+MEMORY = "3GB"
+BYTES, SECONDS = 0.05, 0.30
+
+
+def child(what: str, train: str, workers: int, words: dict) -> dict:
+    """Plan or run in a process of its own."""
+    core = {min(os.sched_getaffinity(0))}
+    pinned = (lambda: os.sched_setaffinity(0, core)) if workers == 1 else None
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", __file__, train, "", "--child", what, str(workers), json.dumps(words)],
+        preexec_fn=pinned, stdout=subprocess.PIPE, check=True, text=True,
+    )  # fmt: skip
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def told(what: str, train: str, workers: int, words: dict) -> dict:
+    """As both say it: passes, bytes moved in a later one, seconds of the first, of a later one, and of all."""
+    import bigclf
+    from bigclf.api.plan import forecast
+
+    groups = {} if workers == 1 else {"groups": workers}
+    common = dict(memory=MEMORY, workers=bigclf.Workers(workers, threads=1), **groups, **words)
+    if what == "plan":
+        plan = forecast(train, fresh=True, **common)
+        passes, seconds, network = plan["passes"], plan["seconds"], plan["network"]
+        moved = network["epoch"] + network["once"] / max(1, passes - 1)
+        first, later = seconds["first"], seconds["later"]
+        return dict(passes=passes, moved=moved, first=first, later=later, all=first + (passes - 1) * later)
+    model = bigclf.fit(train, progress=False, **common)
+    result, history = model.result_, model.result_.history
+    first, last = history[0]["seconds"], history[-1]["seconds"]
+    times = max(1, len(history) - 1)
+    moved = (history[-1].get("bytes_moved", 0) - history[0].get("bytes_moved", 0)) / times
+    return dict(passes=len(history), moved=moved, first=first, later=(last - first) / times, all=result.seconds)
+
+
+def cut(train: str, rows: int, out: Path) -> str:
+    """The first rows of TRAIN, in row groups that four groups can share."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder = out / f"rows-{rows}"
+    folder.mkdir(parents=True, exist_ok=True)
+    path, taken, tables = folder / "part.parquet", 0, []
+    if not path.exists():
+        for name in sorted(glob.glob(train)):
+            table = pq.read_table(name).slice(0, rows - taken)
+            tables.append(table)
+            taken += table.num_rows
+            if taken >= rows:
+                break
+        pq.write_table(pa.concat_tables(tables), f"{path}.part", row_group_size=max(500, rows // 20))
+        os.replace(f"{path}.part", path)
+    return str(path)
+
+
+def both(train: str, workers: int, words: dict, rounds: int) -> tuple[dict, dict]:
+    """Planned, and measured: medians, plan and run in turn."""
+    found: dict[str, list[dict]] = {"plan": [], "run": []}
+    for _ in range(rounds):
+        for what in found:
+            found[what].append(child(what, train, workers, words))
+    plan, run = ({key: statistics.median(each[key] for each in all_) for key in all_[0]} for all_ in found.values())
+    return plan, run
+
+
+def off(planned: float, measured: float) -> str:
+    return f"{planned / measured - 1:+.0%}" if measured else "-"
+
+
+def table(train: str, workers: list[int], rounds: int) -> bool:
+    """Print a line for each family and number of workers; whether all hold."""
+    print("| method | workers | passes | moved, MB | off | first pass, s | later, s | all, s | off |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    holds = True
+    for name, words in FAMILIES.items():
+        for n in workers:
+            plan, run = both(train, n, words, rounds)
+            holds &= abs(plan["moved"] - run["moved"]) <= BYTES * run["moved"]
+            holds &= abs(plan["all"] - run["all"]) <= SECONDS * run["all"]
+            print(f"| {name} | {n} | {plan['passes']:g} / {run['passes']:g} "
+                  f"| {plan['moved'] / 1e6:.1f} / {run['moved'] / 1e6:.1f} | {off(plan['moved'], run['moved'])} "
+                  f"| {plan['first']:.2f} / {run['first']:.2f} | {plan['later']:.3f} / {run['later']:.3f} "
+                  f"| {plan['all']:.2f} / {run['all']:.2f} | {off(plan['all'], run['all'])} |", flush=True)  # fmt: skip
+    return holds
+
+
+def advice(train: str, out: Path, rounds: int) -> bool:
+    """Print a line for each case; whether the plan was right in all."""
+    print("\n| rows | method | planned, one / two, s | measured, one / two, s | advice | right |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    right = []
+    for rows, words in CASES:
+        data = cut(train, rows, out)
+        (plan_one, one), (plan_two, two) = (both(data, n, words, rounds) for n in (1, 2))
+        pays = plan_two["all"] < plan_one["all"]
+        right.append(pays == (two["all"] < one["all"]))
+        of = ", ".join(str(value) for value in words.values())
+        planned, measured = (f"{a['all']:.2f} / {b['all']:.2f}" for a, b in ((plan_one, plan_two), (one, two)))
+        said = "two workers" if pays else "one process"
+        print(f"| {rows:,} | {of} | {planned} | {measured} | {said} | {'yes' if right[-1] else 'NO'} |", flush=True)
+    return all(right)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("train")
+    parser.add_argument("out")
+    parser.add_argument("--workers", default="1,2,4")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="table,advice")
+    parser.add_argument("--child", nargs=3)
+    given = parser.parse_args()
+    if given.child:
+        what, workers, words = given.child
+        with contextlib.redirect_stdout(sys.stderr):
+            answer = told(what, given.train, int(workers), json.loads(words))
+        print(json.dumps(answer))
+        return 0
+    holds = True
+    if "table" in given.only:
+        holds &= table(given.train, [int(n) for n in given.workers.split(",")], given.rounds)
+    if "advice" in given.only:
+        holds &= advice(given.train, Path(given.out), given.rounds)
+    return 0 if holds else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
