@@ -190,7 +190,7 @@ def _solved(
         stall = watched(own, changes=shape is not None and options["run_dir"] is None)
     options["give_up"] = stall
     log.info("plan: %s", plan)
-    if plan.places or plan.set_rows:
+    if (plan.places or plan.set_rows) and (link is None or plan.gathered):  # workers load kernels for themselves
         with peak.leaving_out():
             warm(problems[0].setting, source.index_width, options["dtype"])
     for record in source.warnings:

@@ -48,6 +48,7 @@ from bigclf.cluster.worker_tasks import (
 )
 from bigclf.data.dataset import Dataset
 from bigclf.errors import BigclfError, ClusterError, DataError, MemoryBudgetError, RunError
+from bigclf.files.boards import BOARDS, Board, Posted, pays, reaches, read
 from bigclf.machine import differences, facts, remedy
 from bigclf.maths.deltas import State, n_bytes, picked
 from bigclf.maths.mixing import FAN
@@ -97,6 +98,7 @@ class _Member:
     refused_at: float = field(default=0.0)
     status: str = "running"  # as Dask says
     told: int = 0  # process id under which it was said to have joined; 0: it was not
+    near: bool = False  # a process of this machine, whose boards can be read
 
 
 def _why_not_used(members: list[_Member]) -> str:
@@ -366,6 +368,8 @@ class Crew(Generic[A]):
         if future.status != "finished":
             return ("lost",)
         answer = await self._fetch(client, future)
+        if isinstance(answer, Posted):
+            answer = await asyncio.to_thread(read, answer)  # of several at once
         if isinstance(answer, Failure):
             return (answer.kind, answer.error)
         return "finished", answer
@@ -546,7 +550,7 @@ class Crew(Generic[A]):
             self._event(f"not used: {reason}", address)
             return
         member.state, member.anchor, member.version, member.shipment = "ready", said["anchor"], -1, None
-        member.seen = now
+        member.seen, member.near = now, reaches(said.get("board"))
         if member.told != said["pid"]:
             if member.told:
                 self._event("left", address)
@@ -793,6 +797,8 @@ class DaskEngine(JoiningCrew):
         self._previous: dict[int, Any] = {}  # ... and at the version before
         self._shipments: dict[int | None, Parcel] = {}  # of this version, by base
         self._line = Line()  # in which workers pass it on
+        self._boards: list[Board] = []  # where workers of this machine read it ...
+        self._posts: dict[int | None, Posted] = {}  # ... and what of this version is there, by base
         self._stating = threading.Lock()  # the four change together: Dask's thread may be at an attempt of before
         self._round: Round | None = None
         self._errands = set()
@@ -834,13 +840,17 @@ class DaskEngine(JoiningCrew):
         last: Outcome | None = None
         with contextlib.closing(self.work(sizes, wishes)) as units:
             for unit in units:
+                outcome = self._answers.pop(unit)
+                self._done_groups = outcome.last
+                worked += outcome.facts["seconds"]
+                if joining is None:  # it is taken in while others are under way
+                    yield outcome
+                    continue
                 if last is not None:
                     yield last
-                last = self._answers.pop(unit)
-                self._done_groups = last.last
-                worked += last.facts["seconds"]
-        if last is not None:
-            yield last if joining is None else last._replace(joined=joining.parts())
+                last = outcome
+        if last is not None and joining is not None:
+            yield last._replace(joined=joining.parts())
         if len(self._events) == events:
             self._weigh(worked, (time.monotonic() - began) * min(len(sizes), self.workers))
 
@@ -912,7 +922,7 @@ class DaskEngine(JoiningCrew):
             follows = round.version == self._version + 1 and not self.job.problems[0].setting.method.by_way
             self._previous = self._states if follows else {}  # by a way, arrays of both are the same
             self._states = dict(zip(round.todo, round.states, strict=True))
-            self._version, self._shipments, self._line = round.version, {}, Line()
+            self._version, self._shipments, self._line, self._posts = round.version, {}, Line(), {}
 
     # Its units
 
@@ -929,7 +939,8 @@ class DaskEngine(JoiningCrew):
         token = f"{self.job.run[:8]}-{round.name}-{first}-{attempt}-{self._serial}"
         return client.submit(  # bound to the worker: Dask would take it from one it killed to kill the next
             attempt_visit_there, visit, member.anchor, member.address, token, shipment, carries,
-            self._keep(round), self._holding, key=(PREFIX, token), workers=[member.address], pure=False,
+            self._keep(round), self._holding, member.near and len(self._units) <= BOARDS, key=(PREFIX, token),
+            workers=[member.address], pure=False,
         )  # fmt: skip
 
     def _submit_trial(self, unit: int, attempt: int, member: _Member) -> distributed.Future:
@@ -975,7 +986,7 @@ class DaskEngine(JoiningCrew):
         self._line.leave(address)
         member = self._members.get(address)
         if member is not None:
-            member.version, member.shipment = -1, None
+            member.version, member.shipment, member.near = -1, None, False  # it may not read what is posted
 
     def _lacking(self, unit: int, address: str) -> None:
         self._lacks_state(address)
@@ -1013,6 +1024,8 @@ class DaskEngine(JoiningCrew):
                 seconds = self.patience.stale + 4 * size / SLOWEST
                 cuts = 1 if self.job.plan.places else cuts_for(size)
                 return Parcel(parcel.content._replace(changes={}, source=source, seconds=seconds, cuts=cuts))
+        if member.near and (posted := self._posted(member.version)) is not None:
+            return posted
         if member.shipment is None or member.shipment[0] != version or _failed(member.shipment[1]):
             sending = asyncio.ensure_future(self._put(self._shipment(member.version), member.address))
             sending.add_done_callback(_failed)  # whoever waited for it may be gone
@@ -1040,6 +1053,26 @@ class DaskEngine(JoiningCrew):
                     changes[number] = changes_to(before, state, self.job.plan) or state
                 self._shipments[base] = Parcel(Shipment(self._version, base, changes))
             return self._shipments[base]
+
+    def _posted(self, known: int) -> Parcel | None:
+        """The same where workers of this machine read it; None: that does not pay, or there is no memory for it."""
+        shipment: Shipment = self._shipment(known).content
+        size = n_bytes(shipment.changes)
+        if not pays(size):
+            return None
+        with self._stating:
+            if shipment.version != self._version:  # the attempt is of a round before
+                return None
+            if shipment.base not in self._posts:
+                number = len(self._posts)
+                try:
+                    if number == len(self._boards):
+                        self._boards.append(Board())
+                    self._posts[shipment.base] = self._boards[number].post(shipment.changes)
+                except OSError:
+                    return None
+            self.bytes_moved += size
+            return Parcel(shipment._replace(changes={}, posted=self._posts[shipment.base]))
 
     async def _visit(self, parcel: Parcel, address: str) -> Parcel | distributed.Future:
         """The visit inside the task, or beside it where it has much to say of rows."""

@@ -32,6 +32,7 @@ from bigclf.cluster.worker_tasks import (
     passed_on,
     place_of,
 )
+from bigclf.files.boards import Posted, probe, read
 from bigclf.maths.deltas import Cut
 from bigclf.training.visit import Outcome
 
@@ -65,7 +66,7 @@ def listen() -> None:
 def introduce(directory: str | None, sample: str | None) -> Greeting:
     """``greet``, by a worker that answers others from now on."""
     listen()
-    return greet(directory, sample)
+    return {**greet(directory, sample), "board": probe()}
 
 
 def attempt_order(order: Parcel, job: Parcel, slot: str, shipment: Parcel | None) -> Joined | Failure:
@@ -76,21 +77,27 @@ def attempt_order(order: Parcel, job: Parcel, slot: str, shipment: Parcel | None
 
 def attempt_visit_there(
     visit: Parcel, job: Parcel, slot: str, token: str, shipment: Parcel | None, carries: Parcel | None, keeps: str,
-    holds: int,
-) -> Outcome | Failure:  # fmt: skip
-    """``attempt_visit``, where the common state may have to be asked for."""
+    holds: int, posts: bool,
+) -> Outcome | Posted | Failure:  # fmt: skip
+    """``attempt_visit``, where the common state may have to be asked for; ``posts`` : its outcome is posted."""
     found = brought(shipment, job, slot)
-    return attempt_visit(visit, job, slot, token, found, carries, keeps, holds)
+    answer = attempt_visit(visit, job, slot, token, found, carries, keeps, holds)
+    return place_of(job.content, slot).posted(answer) if posts and isinstance(answer, Outcome) else answer
 
 
 def brought(shipment: Parcel | None, job: Parcel, slot: str) -> Parcel | None:
-    """The common state, where another worker is to pass it on, cut by cut, so that others can be given those that are
-    here already; None where that does not: the driver sends it then."""
-    if shipment is None or not shipment.content.source:
+    """The common state, where it is posted, or another worker is to pass it on, cut by cut, so that others can be given
+    those that are here already; None where that does not: the driver sends it then."""
+    if shipment is None or not (shipment.content.source or shipment.content.posted):
         return shipment
     run, asked, place = job.content.run, shipment.content, place_of(job.content, slot)
     if place.version == asked.version:
         return shipment
+    if asked.posted is not None:
+        try:
+            return Parcel(asked._replace(changes=read(asked.posted), posted=None))
+        except OSError:
+            return None
     version, base, *_ = asked
     arrived = place.arriving(version, base)
     for number in range(asked.cuts):
