@@ -1066,8 +1066,9 @@ def remove_tree(path: PathLike, surely: bool = False) -> None:
         remote.remove(str(path), tree=True)
         return
 
-    def once_more(call: Callable[[str], object], failed: str, error: Any) -> None:
-        error = error[1] if isinstance(error, tuple) else error  # Python 3.11
+    def once_more(call: Callable[[str], object], failed: str, caught: object) -> None:
+        error = caught[1] if isinstance(caught, tuple) else caught  # Python 3.11
+        assert isinstance(error, OSError)
         try:
             if not (call in (os.unlink, os.rmdir) and error.errno in PASSING):
                 raise error

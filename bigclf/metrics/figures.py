@@ -970,7 +970,7 @@ def rows_to_measure(model: Model, rows: Stored, named: Stored) -> Dataset:
     sets = dataset.sets
     if sets is not None and model.multilabel:
         _require_known(model, sets.labels, sets.rows_of_labels(), file, dataset.layout.label)
-    elif not (model.multilabel or model.regression or sets is not None):
+    elif dataset.classes is not None and not (model.multilabel or model.regression or sets is not None):
         _require_known(model, dataset.classes, dataset.class_counts, file, dataset.layout.label)
     return dataset
 

@@ -14,7 +14,7 @@ from bigclf.api import stall
 from bigclf.api.stall import Stall
 from bigclf.request import prepare
 from bigclf.request.auto import Asked, method_for
-from bigclf.request.door import UNKNOWN, Matrix, open_rows
+from bigclf.request.door import UNKNOWN, Matrix, Numbering, open_rows
 from bigclf.request.request import asked as request_of
 
 ASKED = Asked(loss="hinge", penalty=None, bias=None, C=1.0, given=(), epochs=None, n_rows=10**6, n_features=30,
@@ -114,17 +114,21 @@ def test_of_rows_of_ones_the_gap_falls_ever_faster_and_one_pass_more_is_waited_f
     assert [stuck(run_of(gap)) for gap in (0.2, 0.19, 0.18, 0.17)] == [[], [], [], [0]]
 
 
+def glance(x, y):
+    return Matrix(x, y, None, Numbering(10**9)).counts()
+
+
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
 def test_a_glance_tells_rows_of_ones_and_the_rarer_class(kind, tmp_path):
     x, y = np.zeros((200, 6), np.float32), np.where(np.arange(200) < 20, 1, -1)
     x[np.arange(200), np.arange(200) % 6] = 1.0
-    seen = Matrix(kind(x), y, None).counts()
+    seen = glance(kind(x), y)
     assert seen.ones and seen.rarest == 0.1
-    assert not Matrix(kind(2 * x), y, None).counts().ones
-    assert Matrix(kind(x), y.tolist(), None).counts().rarest == 0.0  # it is not looked at
+    assert not glance(kind(2 * x), y).ones
+    assert glance(kind(x), y.tolist()).rarest == 0.0  # it is not looked at
     shards = shards_of(tmp_path / "shards", sp.csr_matrix(x), y)
     with open_rows(request_of("fit", str(tmp_path / "shards"), None, {"algo": "dcd"})) as (found, _):
-        assert found.counts().ones and found.counts().rarest == 0.1 and shards.binary
+        assert found.ones and found.rarest == 0.1 and shards.binary
 
 
 @pytest.mark.parametrize("kind", ["matrix", "table", "files", "dataset", "blocks"])
@@ -161,17 +165,17 @@ def test_a_glance_at_a_matrix_counts_what_is_not_0_and_how_long_rows_are():
     x, y = noisy()
     x[:, 3:] = 0.0
     for data in (x, sp.csr_matrix(x)):
-        seen = Matrix(data, y, None).counts()
+        seen = glance(data, y)
         assert seen[:2] == x.shape and seen.classes == 2
         assert abs(seen.nnz - 12000) < 200 and 2.5 < seen.square < 3.5
-    assert Matrix(x.tolist(), y, None).counts() == UNKNOWN
-    assert Matrix(np.zeros((0, 3)), y, None).counts()[:3] == (0, 3, 0)
-    assert Matrix(np.zeros((5, 3)), y, None).counts().square == 0
+    assert glance(x.tolist(), y) == UNKNOWN
+    assert glance(np.zeros((0, 3)), y)[:3] == (0, 3, 0)
+    assert glance(np.zeros((5, 3)), y).square == 0
 
 
 def test_a_glance_sees_every_column_and_class_whatever_period_they_have():
     x, y = np.ones((30_000, 40), np.float32), np.where(np.arange(30_000) % 2, 1, -1)
     x[:, 7] = 1000.0
     for data in (x, sp.csr_matrix(x)):
-        seen = Matrix(data, y, None).counts()
+        seen = glance(data, y)
         assert seen.square == pytest.approx(1e6, rel=0.02) and seen.rarest == pytest.approx(0.5, abs=0.01)

@@ -623,7 +623,7 @@ def test_the_averaged_perceptron_is_the_mean_over_all_steps_of_all_groups(mixing
 
 def group_sizes(x, y, plan):
     """Rows of each group."""
-    from bigclf.request.door import Matrix
+    from bigclf.request.door import Matrix, Numbering
 
-    chunks = Matrix(x, y, None).rows(len(plan["groups"]), False).chunks
+    chunks = Matrix(x, y, None, Numbering(10**9)).rows(len(plan["groups"]), False).chunks
     return [int(chunks.rows[first:last].sum()) for first, last in plan["groups"]]

@@ -108,7 +108,7 @@ class Pretended(SimpleNamespace):
         super().__init__(
             chunks=places, n_chunks=chunks, n_rows=n, nnz=nnz, n_features=features, index_width=width, binary=False,
             row_constant=False, written_here=True, classes=np.arange(2), learnable=(n, nnz), max_row_nnz=entries,
-            whole_group=(rows, rows * entries), in_parts=np.zeros(chunks, bool),
+            whole_group=(rows, rows * entries), in_parts=np.zeros(chunks, bool), feature_ids=None,
         )  # fmt: skip
 
 
