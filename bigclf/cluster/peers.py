@@ -11,7 +11,7 @@ import contextlib
 import functools
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import distributed
 from distributed.protocol import to_serialize
@@ -95,7 +95,7 @@ def brought(shipment: Parcel | None, job: Parcel, slot: str) -> Parcel | None:
         return shipment
     if asked.posted is not None:
         try:
-            return Parcel(asked._replace(changes=read(asked.posted), posted=None))
+            return Parcel(asked._replace(changes=cast("Changes", read(asked.posted)), posted=None))
         except OSError:
             return None
     version, base, *_ = asked

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import os
 import pickle
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -76,7 +76,7 @@ class Board:
             self.close()
 
 
-def read(posted: Posted) -> Any:
+def read(posted: Posted) -> object:
     """What was posted, in arrays of its own.
 
     Raises

@@ -128,7 +128,7 @@ def test_a_glance_tells_rows_of_ones_and_the_rarer_class(kind, tmp_path):
     assert glance(kind(x), y.tolist()).rarest == 0.0  # it is not looked at
     shards = shards_of(tmp_path / "shards", sp.csr_matrix(x), y)
     with open_rows(request_of("fit", str(tmp_path / "shards"), None, {"algo": "dcd"})) as (found, _):
-        assert found.ones and found.rarest == 0.1 and shards.binary
+        assert found.counts().ones and found.counts().rarest == 0.1 and shards.binary
 
 
 @pytest.mark.parametrize("kind", ["matrix", "table", "files", "dataset", "blocks"])
