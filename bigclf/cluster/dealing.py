@@ -18,7 +18,7 @@ from bigclf.cluster.book import Patience
 from bigclf.cluster.carried_rows import RowPlace
 from bigclf.cluster.engine import INLINE_BYTES, PREFIX, DaskEngine, _Member, balanced
 from bigclf.cluster.judging import Judging
-from bigclf.cluster.link import Link
+from bigclf.cluster.link import Link, submitted
 from bigclf.cluster.share_tasks import attempt_share
 from bigclf.cluster.worker_tasks import Parcel, changes_to, unpacked
 from bigclf.maths.deltas import State, n_bytes
@@ -189,8 +189,8 @@ class ShareEngine(DaskEngine):
             parcel = await self._put(parcel, member.address)
         self.bytes_moved += size
         token = f"{self.job.run[:8]}-{round.name}-0-{unit}-{attempt}-{self._serial}"
-        return client.submit(
-            attempt_share, Parcel(visit), member.anchor, member.address, f"{self._serial}-{round.name}", parcel,
+        return submitted(
+            client, attempt_share, Parcel(visit), member.anchor, member.address, f"{self._serial}-{round.name}", parcel,
             self._keep(round) != "" and round.kind not in STILL, key=(PREFIX, token), workers=[member.address],
             pure=False,
         )  # fmt: skip

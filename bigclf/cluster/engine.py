@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import logging
 import queue
 import threading
@@ -29,7 +30,7 @@ from bigclf.cluster.book import Action, Book, Cancel, GiveUp, Patience, Submit, 
 from bigclf.cluster.carried_rows import CarriedRows, RowPlace
 from bigclf.cluster.holdings import Joined
 from bigclf.cluster.joining import SLOWEST, Joining, Line, cuts_for, passes_on, side_by_side, spreads
-from bigclf.cluster.link import GREETING_SECONDS, WAIT_LONGER, Link
+from bigclf.cluster.link import GREETING_SECONDS, WAIT_LONGER, Link, submitted
 from bigclf.cluster.measuring import Measure, Measured, Part, attempt_part, bytes_needed
 from bigclf.cluster.peers import attempt_order, attempt_visit_there, introduce
 from bigclf.cluster.tree import Dropping, Task
@@ -60,6 +61,7 @@ from bigclf.training.roles.steps import keeps_rows, rows_elsewhere, way_of
 from bigclf.training.validation import Candidate, Sums
 from bigclf.training.visit import Carry, Outcome, Ref
 from bigclf.units import format_bytes
+from bigclf.version import __version__
 
 log = logging.getLogger("bigclf")
 POLL_SECONDS = 0.2
@@ -440,10 +442,18 @@ class Crew(Generic[A]):
         self._messages.put(("greeted", address, said))
 
     async def _introduced(self, address: str) -> Greeting:
-        client = self.link.client
-        future = client.submit(introduce, self.writes, self.sample, workers=[address],
-                               key=("bigclf-greet", f"{self.name[:8]}-{address}-{time.monotonic_ns()}"),
-                               pure=False)  # fmt: skip
+        """What a worker says of itself. One that cannot load a task's code ends: that it can is found out first."""
+        client, mark = self.link.client, f"{self.name[:8]}-{address}-{time.monotonic_ns()}"
+        words = {"workers": [address], "pure": False}
+        loaded = submitted(client, importlib.import_module, "bigclf", key=("bigclf-load", mark), **words)
+        await _over(loaded)
+        if loaded.status == "error":
+            error = await loaded.exception()
+            where = "in the environment of that worker"
+            return {
+                "problems": [f"it has no bigclf ({error}); install bigclf {__version__} {where}, and start it anew"]
+            }
+        future = submitted(client, introduce, self.writes, self.sample, key=("bigclf-greet", mark), **words)
         await _over(future)
         said = await client.gather(future, direct=False, asynchronous=True)
         said["anchor"] = await self._anchor(address)
@@ -465,7 +475,7 @@ class Crew(Generic[A]):
         client = self.link.client
         ready = [m.address for m in self._members.values() if m.state == "ready"]
         keys = {address: ("bigclf-farewell", f"{self.name[:8]}-{address}") for address in ready}
-        futures = [client.submit(farewell, self.name, workers=[a], pure=False, key=keys[a]) for a in ready]
+        futures = [submitted(client, farewell, self.name, workers=[a], pure=False, key=keys[a]) for a in ready]
         await asyncio.wait_for(asyncio.gather(*(_over(f) for f in futures)), 2)
 
     # Messages
@@ -708,8 +718,8 @@ class JoiningCrew(Crew[Outcome]):
             return None
         order = joining.order(task)
         shipment = await self._ship(member, order.version)
-        future = client.submit(
-            attempt_order, Parcel(order), member.anchor, member.address, shipment,
+        future = submitted(
+            client, attempt_order, Parcel(order), member.anchor, member.address, shipment,
             key=("bigclf-join", f"{self.name[:8]}-{joining.number}-{task.attempt}"), workers=[member.address],
             pure=False, priority=1,
         )  # fmt: skip
@@ -937,8 +947,8 @@ class DaskEngine(JoiningCrew):
         carries = await self._carries(member.address, first, round)
         visit = await self._visit(Parcel(round.visit(first, last)), member.address)
         token = f"{self.job.run[:8]}-{round.name}-{first}-{attempt}-{self._serial}"
-        return client.submit(  # bound to the worker: Dask would take it from one it killed to kill the next
-            attempt_visit_there, visit, member.anchor, member.address, token, shipment, carries,
+        return submitted(  # bound to the worker: Dask would take it from one it killed to kill the next
+            client, attempt_visit_there, visit, member.anchor, member.address, token, shipment, carries,
             self._keep(round), self._holding, member.near and len(self._units) <= BOARDS, key=(PREFIX, token),
             workers=[member.address], pure=False,
         )  # fmt: skip
@@ -946,8 +956,8 @@ class DaskEngine(JoiningCrew):
     def _submit_trial(self, unit: int, attempt: int, member: _Member) -> distributed.Future:
         first, last = self._units[unit]
         assert self._round is not None
-        return self.link.client.submit(
-            on_trial, Parcel(self._round.visit(first, last)), member.anchor,
+        return submitted(
+            self.link.client, on_trial, Parcel(self._round.visit(first, last)), member.anchor,
             key=("bigclf-trial", f"{self.job.run[:8]}-{self._serial}-{first}-{attempt}"),
             workers=[member.address], pure=False,
         )  # fmt: skip
@@ -1149,14 +1159,14 @@ class Measuring(Crew[Measured]):
         return f"chunks {self._parts[unit].first} to {self._parts[unit].last - 1}"
 
     async def _submit(self, unit: int, attempt: int, member: _Member) -> distributed.Future:
-        return self.link.client.submit(
-            attempt_part, Parcel(self._parts[unit]), member.anchor, key=self._key("measure", unit, attempt),
-            workers=[member.address], pure=False,
+        return submitted(
+            self.link.client, attempt_part, Parcel(self._parts[unit]), member.anchor,
+            key=self._key("measure", unit, attempt), workers=[member.address], pure=False,
         )  # fmt: skip
 
     def _submit_trial(self, unit: int, attempt: int, member: _Member) -> distributed.Future:
-        return self.link.client.submit(
-            on_trial, Parcel(self._parts[unit]), member.anchor, key=self._key("trial", unit, attempt),
+        return submitted(
+            self.link.client, on_trial, Parcel(self._parts[unit]), member.anchor, key=self._key("trial", unit, attempt),
             workers=[member.address], pure=False,
         )  # fmt: skip
 

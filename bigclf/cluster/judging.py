@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bigclf import files
 from bigclf.cluster.book import Patience
 from bigclf.cluster.engine import Crew, _for_elsewhere, _Member
-from bigclf.cluster.link import Link
+from bigclf.cluster.link import Link, submitted
 from bigclf.cluster.worker_tasks import Failure, Parcel, Verdict, on_trial, place_of, shard_error
 from bigclf.data.dataset import Dataset
 from bigclf.maths.deltas import n_bytes
@@ -68,14 +68,14 @@ class Judging(Crew[list[Sums]]):
         weights: Any = [(one.weights, one.touched) for one in self._shares[unit]]
         self.bytes_moved += n_bytes(weights)
         parcel = await self._put(Parcel((self._shares[unit], self._measure)), member.address)
-        return self.link.client.submit(
-            attempt_judging, parcel, member.anchor, member.address, key=self._key("judge", unit, attempt),
-            workers=[member.address], pure=False,
+        return submitted(
+            self.link.client, attempt_judging, parcel, member.anchor, member.address,
+            key=self._key("judge", unit, attempt), workers=[member.address], pure=False,
         )  # fmt: skip
 
     def _submit_trial(self, unit: int, attempt: int, member: _Member) -> Future:
-        return self.link.client.submit(
-            on_trial, Parcel(EVERYTHING), member.anchor, key=self._key("trial", unit, attempt),
+        return submitted(
+            self.link.client, on_trial, Parcel(EVERYTHING), member.anchor, key=self._key("trial", unit, attempt),
             workers=[member.address], pure=False,
         )  # fmt: skip
 

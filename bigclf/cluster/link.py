@@ -9,7 +9,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,7 +19,6 @@ import psutil
 
 from bigclf import tls
 from bigclf.cluster.book import Patience
-from bigclf.cluster.worker_tasks import present
 from bigclf.errors import ClusterError
 from bigclf.texts import LIBRARIES, guard_logs, remember
 
@@ -35,6 +34,7 @@ WAIT_LONGER = (
     "; a machine that is busy with other things starts workers slowly: try again, with more patience"
     " (--patience idle=SECONDS, cluster.patience of a job, Workers(..., patience={'idle': SECONDS})) or fewer workers"
 )
+SPAN = {"name": ("bigclf",), "ids": ("bigclf",)}  # of Dask's dashboard
 CHILD = "bigclf.processes"  # what a process started here loads first
 LEFT = "ignore:resource_tracker:UserWarning"  # processes started here are killed, and leave their semaphores to it
 
@@ -77,7 +77,7 @@ class Link:
             self._call = None
         elif self._call is None or self._call.status in ("cancelled", "error"):
             with contextlib.suppress(Exception):  # the connection is lost
-                self._call = self.client.submit(present, key=("bigclf-call", time.monotonic_ns()), pure=False)
+                self._call = submitted(self.client, os.getpid, key=("bigclf-call", time.monotonic_ns()), pure=False)
 
     def again(self) -> bool:
         """Connect anew where the client has given up; False if that does not work now."""
@@ -99,6 +99,18 @@ class Link:
             with contextlib.suppress(Exception):
                 thing.close()
         self._closing = []
+
+
+def submitted(
+    client: distributed.Client, function: Callable[..., object], *args: object, **words: object
+) -> distributed.Future:
+    """``client.submit``, in one span for all that bigclf asks for, unless the caller has one.
+
+    A task without one begins a new span where none is under way, and the scheduler keeps each, and the workers times
+    of each, as long as they live.
+    """
+    with dask.annotate(**({} if "span" in dask.get_annotations() else {"span": SPAN})):
+        return client.submit(function, *args, **words)
 
 
 def connect(workers: object, timeout: float = 10.0, patience: float = Patience().idle) -> Link:

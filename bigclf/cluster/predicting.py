@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from bigclf import files
 from bigclf.cluster.book import Patience
 from bigclf.cluster.engine import Crew, _Member
-from bigclf.cluster.link import Link
+from bigclf.cluster.link import Link, submitted
 from bigclf.cluster.worker_tasks import Failure, Parcel, Verdict, on_trial, shard_error
 from bigclf.progress import Plan, Status, Watcher
 
@@ -126,7 +126,7 @@ class Predicting(Crew[Written]):
     def _ask(self, what: Callable[..., object], word: str, unit: int, attempt: int, member: _Member) -> Future:
         key = f"bigclf-{word}", f"{self.name[:8]}-{unit}-{attempt}"
         piece = Parcel(self._pieces[unit])
-        return self.link.client.submit(what, piece, member.anchor, key=key, workers=[member.address], pure=False)
+        return submitted(self.link.client, what, piece, member.anchor, key=key, workers=[member.address], pure=False)
 
     def _convicted(self, unit: int, found: Verdict) -> BaseException:
         deaths = self.patience.deaths

@@ -433,10 +433,6 @@ def greet(directory: str | None, sample: str | None) -> Greeting:
     return found
 
 
-def present() -> None:
-    """Asked of nobody in particular."""
-
-
 def farewell(run: str) -> None:
     """Clear the run's places."""
     with _guard:

@@ -258,6 +258,21 @@ def test_two_fits_at_once(client, rows):
         same(fit(*rows, **option), model)
 
 
+def test_a_cluster_keeps_no_more_of_many_runs_than_of_one(client, rows):
+    """Dask keeps a span for tasks that name none, one each time that none is under way; workers, times of each."""
+
+    def fitted():
+        bigclf.fit(*rows, algo="pa1", groups=2, epochs=3, workers=client, progress=False)
+        times = sum(client.run(lambda dask_worker: len(dask_worker.digests_total)).values())
+        return times, client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.extensions["spans"].spans))
+
+    fitted()
+    times, spans = fitted()
+    again = [fitted() for _ in range(3)][-1]
+    assert again[0] <= times + 4  # of what had not happened before
+    assert again[1] <= spans + 3  # a span for what is scattered, which takes none
+
+
 def test_what_changed_little_moves_little(client):
     """1 % of the coordinates touched: an epoch moves less than a tenth of the dense bytes, to and fro."""
     n_features = 1_600_000

@@ -32,6 +32,10 @@ import psutil  # noqa: E402
 
 CHURN = 10.0  # seconds between two deaths
 MOST = 0.05  # MB a fit
+KEPT = {  # what Dask keeps for an hour levels off only then: events of clients that are gone, and what its profiler saw
+    "distributed.scheduler.events-cleanup-delay": "10s",
+    "distributed.worker.profile.enabled": False,
+}
 SOLVED = "--algo dcd --loss logistic --tol 0.1"
 GROUPS = "--algo dcd --loss hinge --tol 0.1 --memory 17MB --groups 2"
 STREAMED = f"fit {{rows}} -o {{out}}/dual.bigclf {GROUPS} --run-dir {{out}}/r"
@@ -164,10 +168,12 @@ def churn(cluster, stop):
 
 
 def on_cluster(place, directory, seconds, calm):
+    import dask
     import distributed
 
     import bigclf
 
+    dask.config.set(KEPT)
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     told, process, end, stop = Told(), psutil.Process(), time.monotonic() + seconds, threading.Event()
     options = dict(n_workers=2, threads_per_worker=1, memory_limit=0, dashboard_address=None)
