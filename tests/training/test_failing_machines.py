@@ -1,5 +1,6 @@
 """Runs on machines that fail: directories that go, file systems that are full or read-only, clocks that jump."""
 
+import contextlib
 import glob
 import json
 import os
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 
 import pytest
 from making import environment, random_rows, shards_of
@@ -78,6 +80,63 @@ def test_more_files_than_a_process_may_open(tmp_path):
                               preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40)))  # fmt: skip
         assert done.returncode in (0, 4), (words[0], done.stderr)
     assert len(os.listdir(tmp_path / "p")) == len(shards.files)
+
+
+@contextlib.contextmanager
+def tasks_group(most):
+    """The file that takes the processes of a control group of at most so many threads (version 1 or 2)."""
+    groups = dict(line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text().splitlines())
+    old, root = "pids" in groups, Path("/sys/fs/cgroup")
+    parent = root / "pids" / groups["pids"].lstrip("/") if old else root / groups.get("", "/").lstrip("/")
+    group = parent / f"bigclf-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / "pids.max").write_text(str(most))
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            group.rmdir()
+        pytest.skip(f"no control group of threads can be made here: {error}")
+    yield group / "cgroup.procs"
+    group.rmdir()
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("words", [["--algo", "pa1"], ["--algo", "dcd", "--loss", "hinge", "--threads", "2"]])
+@pytest.mark.parametrize("most", [4, 8, 64])
+def test_more_threads_than_a_command_may_start(shards, tmp_path, most, words):
+    """It ends as ever, or says which limit to raise, and leaves nothing."""
+    line = [sys.executable, "-m", "bigclf", "fit", shards.files[0], "-o", tmp_path / "m", "--epochs", "2", *words]
+    with tasks_group(most) as members:
+        done = subprocess.run(
+            [*map(str, line)], env=environment(OPENBLAS_NUM_THREADS="1"), capture_output=True, text=True, timeout=100,
+            check=False, preexec_fn=lambda: members.write_text(str(os.getpid())),
+        )  # fmt: skip
+    assert "Traceback" not in done.stderr and "unexpected" not in done.stderr
+    if most == 64:
+        assert done.returncode in (0, 4), done.stderr
+    elif done.returncode not in (0, 4):
+        assert done.returncode == 1 and "error: the system starts no more threads" in done.stderr, done.stderr
+        assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(("size", "word"), [("64m", "ok"), ("1m", "warning")])
+def test_little_shared_memory(shards, tmp_path, size, word):
+    """That of a container: workers and parallel conversion work, and `doctor` says where there may be too little."""
+    rows = texts(tmp_path, 6)
+    lines = [f"mount -t tmpfs -o size={size} tmpfs /dev/shm", 'python=$1; shift; "$python" -m bigclf doctor > doctor',
+             '"$python" -m bigclf convert --workers 2 "${@:2}" t && "$python" -m bigclf fit "$1" -o m --algo pa1 '
+             '--epochs 2 --groups 2 --workers 2']  # fmt: skip
+    program = ["unshare", "-m", "bash", "-c", "\n".join(lines), "bash", sys.executable, shards.files[0], *rows]
+    done = subprocess.run(
+        [*map(str, program)], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode in (0, 4), done.stderr
+    told = next(line for line in (tmp_path / "doctor").read_text().splitlines() if "shared memory" in line)
+    assert told.split()[0] == word
+    assert bigclf.load(tmp_path / "m").digest() == bigclf.fit(
+        shards.files[0], algo="pa1", epochs=2, groups=2, progress=False
+    ).digest()  # fmt: skip
 
 
 def texts(directory, count):

@@ -89,6 +89,12 @@ def _describe(error: Exception) -> tuple[str, int]:
         return _as_flags(_other_file(error)), error.exit_code
     if isinstance(error, MemoryError):
         return "out of memory: give a smaller --memory or close other programs", 1
+    if _wants_threads(error):
+        return (
+            "the system starts no more threads or processes for this command: raise the limit (ulimit -u; --pids-limit "
+            "of docker run, TasksMax of a systemd unit), or give fewer --threads and --workers",
+            1,
+        )
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename else ""
         return f"{place}{error.strerror or error}", 1
@@ -96,6 +102,15 @@ def _describe(error: Exception) -> tuple[str, int]:
         f"{type(error).__name__}: {error} (unexpected: set BIGCLF_DEBUG=1 to see where, and please report it)",
         1,
     )
+
+
+def _wants_threads(error: BaseException | None) -> bool:
+    """Whether all began with a thread or a process that the system did not start."""
+    while error is not None:
+        if isinstance(error, BlockingIOError) or "can't start new thread" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _as_flags(text: str) -> str:
