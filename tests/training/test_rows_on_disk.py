@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import signal
+import subprocess
 
 import numpy as np
 import pytest
@@ -312,6 +313,27 @@ def test_a_disk_without_room_is_refused_before_anything_is_read(shards, disk, tm
     with pytest.raises(RunError, match=r"dual variables need [\d.]+ \w+ of disk in '.*local'.*No space left") as said:
         fit(shards, workers=bigclf.Workers(local_dir=tmp_path / "local"), **SMALL)
     assert "local_dir" in str(said.value)
+
+
+@pytest.mark.root
+def test_a_disk_that_is_really_small_is_refused_before_anything_is_read_and_one_that_has_room_will_do(
+    shards, disk, tmp_path, monkeypatch
+):
+    whole, place = fit(shards, tol=0, epochs=3, **SMALL), tmp_path / "small"
+    shape = dict(tol=0, epochs=3, workers=bigclf.Workers(local_dir=place), run_dir=tmp_path / "run", **SMALL)
+    place.mkdir()
+    disk()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", place], check=True)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(Dataset, "decode", lambda *_: pytest.fail("read"))
+            with pytest.raises(RunError, match=r"dual variables need [\d.]+ \w+ of disk in '.*small'.*No space left"):
+                fit(shards, **shape)
+        assert not os.listdir(place)
+        subprocess.run(["mount", "-o", "remount,size=4m", place], check=True)
+        assert fit(shards, resume=True, **shape).digest() == whole.digest()
+    finally:
+        subprocess.run(["umount", "-l", place], check=False)
 
 
 @pytest.mark.parametrize("copies", [0, 2])
