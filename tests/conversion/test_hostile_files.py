@@ -250,6 +250,25 @@ def test_a_hundred_thousand_files_are_listed(tmp_path):
     assert len(files.expand(tmp_path)) == 100_000 and len(files.expand(tmp_path / "part-1*.parquet")) == 11_111
 
 
+@pytest.mark.long
+def test_more_entries_than_32_bits_count_are_described_learned_and_measured(tmp_path):
+    """Real ones: one small file of four million equal entries, under 538 names."""
+    rows, long = 2000, 2000
+    block = (np.arange(rows + 1) * long, np.tile(np.arange(long, dtype=np.int32), rows),
+             np.ones(rows * long, np.float32), np.arange(rows) % 3 % 2.0)  # fmt: skip
+    one = write_shards([block], tmp_path / "one", classes=[0, 1], chunk_nnz=10**6, shard_nnz=10**8)
+    (tmp_path / "many").mkdir()
+    for number in range(538):
+        os.link(one.files[0], tmp_path / "many" / f"part-{number:03d}.parquet")
+    many = Dataset(tmp_path / "many")
+    assert (many.n_rows, many.nnz) == (538 * rows, 538 * one.nnz) and many.nnz > 2**31
+    assert int(many.chunks.nnz.sum()) == many.nnz
+    model = bigclf.fit(many, algo="pa1", epochs=1, progress=False)
+    (record,) = model.result_.history
+    assert (record["rows"], record["nnz"]) == (many.n_rows, many.nnz)
+    assert bigclf.evaluate(model, many).correct == 538 * bigclf.evaluate(model, one).correct > 0
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
 def test_a_hundred_thousand_files_are_one_dataset(tmp_path):
