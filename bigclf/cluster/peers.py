@@ -34,6 +34,7 @@ from bigclf.cluster.worker_tasks import (
 )
 from bigclf.files.boards import Posted, probe, read
 from bigclf.maths.deltas import Cut
+from bigclf.training.memory import keep_freed
 from bigclf.training.visit import Outcome
 
 POLL_SECONDS = 0.002
@@ -66,6 +67,7 @@ def listen() -> None:
 def introduce(directory: str | None, sample: str | None) -> Greeting:
     """``greet``, by a worker that answers others from now on."""
     listen()
+    keep_freed()
     return {**greet(directory, sample), "board": probe()}
 
 

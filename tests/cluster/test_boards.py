@@ -1,5 +1,6 @@
 """Large arrays for another process of this machine: what is read is what was posted last, or nothing."""
 
+import os
 import subprocess
 import sys
 
@@ -91,3 +92,23 @@ def test_states_on_boards_change_no_bit(algo, lost, client, monkeypatch):
     if not lost:
         assert found["up"] >= 3 * there.result_.epochs and found["down"] >= there.result_.epochs - 1
     assert found[lost or "up"] > 1
+
+
+def test_a_worker_keeps_the_memory_of_arrays_for_the_next():
+    text = """if True:
+        import resource
+        import numpy as np
+        from bigclf.training.memory import keep_freed
+        def faults():
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+            for _ in range(20):
+                np.ones(250_000)
+            return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+        print(faults(), keep_freed(), faults(), faults())
+    """
+    told = [
+        subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True, env=env).stdout.split()
+        for env in ({**os.environ, "MALLOC_TRIM_THRESHOLD_": "65536"}, os.environ)
+    ]
+    assert [each[1] for each in told] == ["True", "False"]  # who was told nothing is left alone
+    assert int(told[0][0]) > 20 * 400 and int(told[0][3]) < 20 * 40
