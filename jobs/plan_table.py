@@ -32,11 +32,11 @@ CASES = [
     (5_000, dict(algo="newton", loss="logistic", C=1.0, tol=1e-4)),
     (20_000, dict(algo="newton", loss="logistic", C=1.0, tol=1e-2)),
     (50_000, dict(algo="dcd", loss="hinge", C=1.0, tol=1e-3)),
-    (1_000_000, dict(algo="averaged_pa2", C=0.1, epochs=20)),
     (1_000_000, dict(algo="newton", loss="logistic", C=1.0, tol=1e-4)),
+    (1_000_000, dict(algo="newton", loss="squared_hinge", C=1.0, tol=1e-2)),
+    (1_000_000, dict(algo="pa1", C=0.1, epochs=40)),
+    (1_000_000, dict(algo="newton", loss="logistic", C=10.0, tol=1e-3)),
     (500_000, dict(algo="newton", loss="logistic", C=1.0, tol=1e-5)),
-    (500_000, dict(algo="pa1", C=0.1, epochs=40)),
-    (1_000_000, dict(algo="newton", loss="squared_hinge", C=1.0, tol=1e-3)),
 ]
 MEMORY = "3GB"
 BYTES, SECONDS = 0.05, 0.30

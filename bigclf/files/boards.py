@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 LEAST_BYTES = 1_000_000  # less than this travels as all else does ...
-MOST_BYTES = 32_000_000  # ... and more, for which there may be no memory twice
+MOST_BYTES = 64_000_000  # ... and more, for which there may be no memory twice
 BOARDS = 4  # of a worker, for what its visits come to
 HEAD = 32  # bytes: a key of the board, and the number of what is there
 
