@@ -900,6 +900,13 @@ class DaskEngine(JoiningCrew):
             "events": self._recent,
         }
 
+    def close(self) -> None:
+        super().close()
+        with self._stating:
+            for board in self._boards:
+                board.close()
+            self._boards, self._posts = [], {}
+
     # A round
 
     def _begin_round(self, round: Round) -> tuple[list[float], list[str | None]]:

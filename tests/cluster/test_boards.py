@@ -92,6 +92,15 @@ def test_states_on_boards_change_no_bit(algo, lost, client, monkeypatch):
     if not lost:
         assert found["up"] >= 3 * there.result_.epochs and found["down"] >= there.result_.epochs - 1
     assert found[lost or "up"] > 1
+    assert not [path for path in os.listdir("/proc/self/fd") if is_board(path)]
+
+
+def is_board(descriptor):
+    try:
+        link = os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:
+        return False
+    return "memfd:bigclf" in link and int(descriptor) != boards.probe().descriptor
 
 
 def test_a_worker_keeps_the_memory_of_arrays_for_the_next():
