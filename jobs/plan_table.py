@@ -25,7 +25,7 @@ FAMILIES = {
     "newton": dict(algo="newton", loss="logistic", C=1.0, tol=1e-4),
     "dcd": dict(algo="dcd", loss="hinge", C=1.0, tol=1e-3),
 }
-# Rows, and the method: workers are to be slower than one process in the first five and faster in the others.
+# Rows, and the method: little work in the first five, much in the others.
 CASES = [
     (2_000, dict(algo="averaged_pa2", C=0.1, epochs=6)),
     (20_000, dict(algo="averaged_pa2", C=0.1, epochs=2)),
