@@ -13,7 +13,7 @@ class Case(NamedTuple):
     line : words, ``{out}`` a directory of its own; begin : lines before it.
     again : what is added when the line is given once more after it failed; anew : to replace results that are there.
     files : results that are whole or not there at any moment; sets : directories of shards of which the same holds.
-    run : the run directory, if one stays; there : parts of names of files that hold times of data made anew.
+    run : the run directory, if one stays, or may; there : parts of names of files that hold times of data made anew.
     looked : what ``bigclf inspect`` may be given meanwhile. once : what ended well takes away what it began with.
     """
 
@@ -55,9 +55,9 @@ CASES = {
                         "0", "--run-dir", "{out}/run"], RESUMED, files=("m.bigclf",)),
     "fit in steps": Case(["fit", "{data}", "-o", "{out}/m.bigclf", "--algo", "newton", "--tol", "0.1",
                           "--checkpoint-every", "0", "--report", "{out}/r.html"], RESUMED,
-                         files=("m.bigclf", "r.html")),
+                         files=("m.bigclf", "r.html"), run="m.bigclf.run"),
     "fit columns": Case(["fit", "{table}", "--label", "y", "-o", "{out}/m.bigclf", "--algo", "pa1", "--epochs", "1",
-                         "--holdout", "0.2"], RESUMED, files=("m.bigclf",)),
+                         "--holdout", "0.2"], RESUMED, files=("m.bigclf",), run="m.bigclf.run"),
     "sweep": Case(["sweep", "{data}", "-o", "{out}/w", *SOLVED, "--grid", "C=0.1,1", "--folds", "2",
                    "--checkpoint-every", "0"], RESUMED, files=("w/model.bigclf", "w/results.csv", "w/results.json")),
     "path": Case(["path", "{data}", "-o", "{out}/w", "--C", "0.1,1", "--tol", "0.3"], RESUMED),
