@@ -32,6 +32,13 @@ def test_passes_hardly_grow_with_the_groups(loss, groups):
     assert together.converged and together.epochs <= 9 and 4 * together.epochs < apart.epochs
 
 
+def test_an_epoch_without_rounds_counts_none():
+    """It had those of the epoch before, but none where the run was resumed in between."""
+    found = fit(*noisy(600), groups=2, **QUIET).result_
+    *before, last = [record["rounds"] for record in found.history]
+    assert found.converged and found.plan["gathered"] and min(before) > 0 and last == 0
+
+
 @stuck_losses
 def test_the_certificate_is_that_of_the_dual_variables_that_are_kept(loss, tmp_path):
     x, y = noisy(loss=loss, seed=3)

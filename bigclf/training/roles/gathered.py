@@ -294,6 +294,7 @@ class GatheredConductor(DualConductor):
     def take(self, start: Weights, part: Part, figures: Figures, ending: Ending) -> tuple[Weights, float]:
         """Groups go as far along their steps as the dual gains by it; from there the rows they chose are solved."""
         status = self.status
+        self.gathered.rounds = self.gathered.steps = 0
         if status.done:
             return start, 0.0  # the dual variables stay with the certificate
         t = self._join(start, part, figures)
