@@ -14,7 +14,7 @@ import numpy as np
 from bigclf.compiled.jit import kernel
 from bigclf.maths.block import writable
 
-AT_ONCE = 1 << 20  # numbers that are sorted in before the next
+AT_ONCE = 1 << 18  # numbers that are sorted in before the next
 
 
 class FeatureIds(NamedTuple):

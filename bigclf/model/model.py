@@ -264,7 +264,7 @@ class Model:
         return int(self.weights.shape[1]) if self.feature_ids is None else self.feature_ids.n_features
 
     @property
-    def coef_(self) -> Any:
+    def coef_(self) -> np.ndarray | scipy.sparse.spmatrix:
         """float [K, d]: the weights as an array, or a scipy matrix where most features have none."""
         ids = self.feature_ids
         if ids is None:

@@ -86,8 +86,8 @@ class Scorer:
             unknown = self._kernel(*self._arrays, self._bias, features, values, out)
         else:
             unknown = np.count_nonzero((features < 0) | (features >= self._ids.n_features))
-            places, known = self._ids.places(features)
-            self._kernel(*self._arrays, self._bias, places[known].astype(np.int64), values[known], out)
+            places, _ = self._ids.places(features)
+            self._kernel(*self._arrays, self._bias, places.astype(np.int64), values, out)
         if unknown and self._strict:
             raise ValueError(
                 f"{unknown} of the row's features are none of the model's 0 to {self._model.n_features - 1}; "

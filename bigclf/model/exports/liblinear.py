@@ -108,7 +108,7 @@ def _labels(model: Model, codes: bool) -> list[int]:
 
 def _features(model: Model, a: int, b: int) -> np.ndarray:
     """Weights float64 [b - a, K] of the features a:b."""
-    piece = model.coef_[:, a:b]
+    piece = model.weights[:, a:b]
     return np.asarray((piece.toarray() if model.sparse else piece).T, np.float64)
 
 

@@ -166,9 +166,9 @@ def write(model: Model, module: str, data: str) -> list[str]:
     """Write module and weights, which appear together."""
     arrays: dict[str, np.ndarray] = {"bias": model.intercept_}
     if model.sparse:
-        arrays |= {"indptr": model.coef_.indptr, "columns": model.coef_.indices, "weights": model.coef_.data}
+        arrays |= {"indptr": model.weights.indptr, "columns": model.weights.indices, "weights": model.weights.data}
     else:
-        arrays["weights"] = np.ascontiguousarray(model.coef_.T)
+        arrays["weights"] = np.ascontiguousarray(model.weights.T)
     if not model.regression:
         classes = model.classes_
         arrays["classes"] = classes.astype(str) if classes.dtype == object else classes
