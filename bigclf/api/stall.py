@@ -1,7 +1,7 @@
 """Whether dual coordinate descent stalls, and what would be faster from there: looked at after each of its epochs.
 
-An epoch's cost is counted (passes, rounds over rows that move, steps of conjugate gradients), never timed, so that the
-same rows always have the same answer.
+An epoch's cost is counted (passes, rows that rounds and conjugate gradients went over), never timed, so that the same
+rows always have the same answer.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 import logging
 import math
 
-from bigclf.request.auto import EASY_NS, Asked, is_easier, loss_for, method_for
+from bigclf.request.auto import Asked, is_easier, loss_for, method_for, most_tried, visit_ns
 from bigclf.training.run import Run
 from bigclf.units import format_seconds
 
 log = logging.getLogger("bigclf")
 PASSES = 3  # before anything is said
-VISIT_NS, MOVING, CLIMB_NS = EASY_NS / 10, 0.3, 1.5  # of an entry: a visit, its share in a round, a conjugate step
 CAREFUL = 2.5  # times as many passes as the gap has fallen by so far: towards the end it falls more slowly
-# Of the hinge on rows of ones it falls faster and faster: as many passes as by the last one, after one more.
+# Of the hinge on rows of ones it falls faster and faster: as many passes as by the last one, after one more; where dcd
+# is only tried likewise, by the last two.
 EASIER_PASSES, EASIER_CAREFUL = 4, 1.25
 GAIN, WORTH = 1.5, 2.0  # times the other's cost from which a change pays; seconds from which it is worth a word
 WARM = 0.2  # relative gap below which weights are worth beginning with
@@ -34,6 +34,9 @@ class Stall:
         self.asked, self.changes = asked, changes
         self.gaps: list[float] = []
         self.instead, self.cost = method_for(asked)
+        self.most = most_tried(asked, loss_for(asked)) if changes else math.inf  # as of ``training.visit.Lesson``
+        self.tried = math.isfinite(self.most)
+        self.least = EASIER_PASSES if self.tried or is_easier(asked, loss_for(asked)) else PASSES
         self.over, self.warm, self.said = "", False, False
         self.seconds = math.inf  # that the other may take
 
@@ -43,13 +46,17 @@ class Stall:
         if tol is None or status.done or self.over or self.said:
             return []
         self.gaps.append(status.estimate)
-        left = self.left(run.counts.rounds, run.counts.steps, tol)
+        again = run.counts.again
+        left = 0.0 if math.isinf(again) else self.left(again, tol)
+        over, self.most = math.isinf(again), math.inf  # a trial that shows nothing; of any other dcd takes all it needs
         name, other = self.instead, self.cost
-        if not left > GAIN * other or other > run.clock.left or (not self.changes and left - other < WORTH):
+        if not (over or left > GAIN * other) or other > run.clock.left or (not self.changes and left - other < WORTH):
             return []
+        long = f"and {format_seconds(left)} of a core may be left" if left > 0 else "and many rows keep moving"
+        passes = "a pass" if len(self.gaps) == 1 else f"{len(self.gaps)} passes"
         what = (
-            f"dcd: after {len(self.gaps)} passes the gap is about {self.gaps[-1]:.2g}, and {format_seconds(left)} of a "
-            f"core may be left; {name} is predicted to take {format_seconds(other)}"
+            f"dcd: after {passes} the gap is about {self.gaps[-1]:.2g}, {long}; {name} is predicted to take "
+            f"{format_seconds(other)}"
         )
         if not self.changes:
             self.said = True
@@ -59,19 +66,17 @@ class Stall:
         log.info("%s", self.over)
         return [0]
 
-    def left(self, rounds: int, steps: int, tol: float) -> float:
+    def left(self, again: float, tol: float) -> float:
         """Seconds that may be left, by how fast the gap has fallen and what the last epoch has cost; 0 while nothing
         can be said."""
         easier = is_easier(self.asked, loss_for(self.asked))
-        least, careful = (EASIER_PASSES, EASIER_CAREFUL) if easier else (PASSES, CAREFUL)
-        gaps = self.gaps[-2:] if easier else self.gaps
-        first, last = gaps[0], gaps[-1]
-        if len(self.gaps) < least or not 0 < tol < last < math.inf or not 0 < first < math.inf:
+        gaps = self.gaps[-2:] if easier else self.gaps[-3:] if self.tried else self.gaps
+        first, last, careful = gaps[0], gaps[-1], EASIER_CAREFUL if easier or self.tried else CAREFUL
+        if len(self.gaps) < self.least or not 0 < tol < last < math.inf or not 0 < first < math.inf:
             return 0.0
         falls = math.log(first / last) / (len(gaps) - 1) if last < first else 0.0
         passes = careful * math.log(last / tol) / max(falls, 0.01)
-        each = VISIT_NS * (1 + MOVING * rounds) + CLIMB_NS * steps
-        return 1e-9 * passes * each * self.asked.nnz
+        return 1e-9 * passes * visit_ns(self.asked) * (1 + again) * self.asked.nnz
 
 
 def watched(asked: Asked, changes: bool) -> Stall | None:

@@ -26,6 +26,12 @@ the same, C = 100                      174 and 46      neither in 250
 2 M click logs, C = 1                  no memory, 7    no memory, over 35
 =====================================  ==============  ===================
 
+Constants are of fits on one core, to a gap of 1e-3 (hinge), 1e-4 (squared hinge), 1e-6 (logistic): a9a, adult,
+mushrooms, covtype raw and standardised, kdd99 standardised, RCV1, text, noisy tables, pictures and logs of connections.
+Newton's products with the squared hinge grow with the root of C ||x||^2; where margins are long the logistic loss is
+flat. A prediction of ``dcd`` for full rows may be a hundred times too high, where classes can be told apart, so it is
+tried where a pass costs little beside the other method (``most_tried``).
+
 Of the hinge rows of ones are easier: ``ONE_NS`` + ``RARE_NS`` C ||x||^2 (twice the share of the rarer class)
 nanoseconds an entry was within a factor of two of what thirteen problems of a9a, w8a and generated rows took, since
 rows that are visited again err or nearly do, and of these there are about as many of both classes. Where the classes
@@ -49,17 +55,24 @@ TOL = 1e-3  # at which the counts below were made
 MOST_FEATURES, SHARE = 4000, 8  # of a Hessian, which may take so small a part of the memory
 # Nanoseconds: of a row and of an entry in a read of Newton's methods, of a product for the Hessian row by row and entry
 # by entry, of one of its factorisation, and of an entry that is read from disk.
-ROW_NS, ENTRY_NS, TILED_NS, PAIR_NS, FACTOR_NS, DISK_NS = 50.0, 2.5, 0.13, 1.0, 0.7, 6.0
+ROW_NS, ENTRY_NS, TILED_NS, PAIR_NS, FACTOR_NS, DISK_NS = 25.0, 1.5, 0.045, 1.0, 0.15, 6.0
+FULL_ROW_NS, FULL_ENTRY_NS = 15.0, 0.6  # of rows that are mostly full
 FAR, FARTHER = 100_000, 4  # features whose weights lie far from the processor, and what an entry costs there
 FULL = 0.3  # of a row's features: from there on all products are made
 EASY = 2.0  # C ||x||^2 up to which dual variables do not hinder each other
-# Of dual coordinate descent nanoseconds an entry: easy rows; the most of a box, of squares and of the logistic loss.
-EASY_NS, BOXED_NS, SQUARED_NS, LOGISTIC_NS = 40.0, 1500.0, 1000.0, 300.0
-ONE_NS, RARE_NS = 35.0, 19.0  # of the hinge an entry, where all values are 1; more for each unit of C ||x||^2
+# Of dual coordinate descent nanoseconds an entry: easy rows, and such that are mostly full; the most of a box, of
+# squares and of the logistic loss.
+EASY_NS, FULL_EASY_NS, BOXED_NS, SQUARED_NS, LOGISTIC_NS = 16.0, 8.0, 700.0, 500.0, 250.0
+ONE_NS, RARE_NS = 26.0, 14.0  # of the hinge an entry, where all values are 1; more for each unit of C ||x||^2
 # Its reads of rows that stream by, for easy ones, and the power of how hard they are: of squares, of the logistic loss.
 SQUARED_READS, LOGISTIC_READS = (7.0, 1.2), (4.0, 0.6)
-APART_NS = 300.0  # the most of an entry where there are no more rows than features: they can be told apart
-TRIED = 2.25  # times the cost of another method at which dual variables are still worth some passes
+APART_NS = 120.0  # the most of an entry where there are no more rows than features: they can be told apart
+TRIED = 3.4  # times the cost of another method at which dual variables are still worth some passes
+# Of dual coordinate descent a visit to a row, an entry: of rows that are mostly full, and of others. Where it may be
+# tried: passes and seconds that the other method is to cost at least (a trial in vain takes a pass and some 15 ms), the
+# most that rows may hinder each other, and the share of them that may move after a pass.
+FULL_VISIT_NS, VISIT_NS = 0.9, 3.0
+WORTH_A_PASS, WORTH_A_TRIAL, MOST_HARD, MOVING = 20.0, 0.03, 1000.0, 0.15
 # Reads of the solver for tables to three digits, where losses have corners: rows full of numbers, and others.
 FULL_READS, READS = 20, 27
 
@@ -68,8 +81,8 @@ class Asked(NamedTuple):
     """What the choice depends on: loss and penalty by name or None, bias, C, names of the parameters given, most epochs
     or None, rows, features, entries, memory in bytes, groups, the tolerance or None, problems (classes, or 1), whether
     all classes are to be learned at once, the mean of ||x||^2 (0: unknown), whether weights are given to begin with,
-    how groups are to be combined, or None, whether all values are 1, and the share of the rarer of two classes (or of
-    a class, where there are more)."""
+    how groups are to be combined, or None, whether all values are 1, the share of the rarer of two classes (or of a
+    class, where there are more), and whether the run may go on by another method."""
 
     loss: str | None
     penalty: str | None
@@ -90,6 +103,7 @@ class Asked(NamedTuple):
     mixing: str | None = None
     ones: bool = False
     share: float = 0.5
+    changes: bool = False
 
     @property
     def size(self) -> int:
@@ -206,6 +220,8 @@ def _by_cost(asked: Asked, loss: str) -> Iterable[tuple[str, str]]:
     order = sorted(costs, key=lambda name: costs[name] / (tried if name == "dcd" else 1.0))
     if not order:
         return
+    if order[0] != "dcd" and math.isfinite(most_tried(asked, loss)):
+        order.sort(key=lambda name: name != "dcd")
     first, *others = order
     shape = f"{asked.n_rows:,} rows with {asked.n_features:,} features"
     if costs[first] == min(costs.values()):
@@ -222,15 +238,18 @@ def predicted(asked: Asked, loss: str) -> dict[str, float]:
     each = nnz / n
     decades = decades_of(asked)
     disk = 1e-9 * DISK_NS * nnz if asked.streams else 0.0
-    read = 1e-9 * (ROW_NS * n + ENTRY_NS * (FARTHER if d > FAR else 1) * nnz) + disk
     full = each >= FULL * d
+    of_row, of_entry = (FULL_ROW_NS, FULL_ENTRY_NS) if full else (ROW_NS, ENTRY_NS)
+    read = 1e-9 * (of_row * n + of_entry * (FARTHER if d > FAR else 1) * nnz) + disk
     row = TILED_NS * d * d / 2 if full else PAIR_NS * each * each / 2
     corners = (FULL_READS if full else READS) * decades
-    reads, hessians, steps = (corners, 5.0, 15 * decades) if boxed else (6 + 2 * decades, 5.0, 5.0)
+    smooth = 2.5 if loss.startswith("squared") else 4.0
+    reads, hessians, steps = (corners, 5.0, 15 * decades) if boxed else (6 + 2 * decades, smooth, 5.0)
     dense = reads * read + hessians * 1e-9 * row * n + steps * 1e-9 * FACTOR_NS * d**3 / 6
     hard = _hardness(asked)
     most = BOXED_NS if boxed else SQUARED_NS if loss.startswith("squared") else LOGISTIC_NS
-    visits = min(EASY_NS * hard ** (2.0 if boxed else 1.5), most * max(1.0, hard / 10) ** 0.5)
+    easy = FULL_EASY_NS if full else EASY_NS
+    visits = min(easy * hard ** (2.0 if boxed else 1.5), most * max(1.0, hard / 10) ** 0.5)
     if not boxed and n < d:  # whatever C is: 70 to 640 were measured from C = 100 to 1e6
         visits = min(visits, APART_NS)
     if is_easier(asked, loss):
@@ -240,6 +259,25 @@ def predicted(asked: Asked, loss: str) -> dict[str, float]:
     dual = (1e-9 * visits * nnz + of_dual * disk) * decades * max(1, asked.groups) ** 0.5
     found = {"newton_dense": dense, "newton": products(asked) * max(1.0, asked.C) ** 0.25 * read, "dcd": dual}
     return {name: asked.problems * cost for name, cost in found.items()}
+
+
+def most_tried(asked: Asked, loss: str) -> float:
+    """The share of the rows that may move after a pass where ``dcd`` is tried before a method that is predicted to be
+    cheaper; infinite where it is not. How soon dual variables settle depends on whether the classes can be told apart,
+    which counts do not tell and a pass shows: of 20,000 pictures they took 0.1 s, not the 24 s that are predicted."""
+    name, cost = method_for(asked)
+    bounded = loss in BOXED or loss.startswith("squared")  # of others every row keeps moving
+    if not (name and asked.changes and bounded) or asked.groups > 1 or is_easier(asked, loss):
+        return math.inf
+    if not _can("dcd", asked, loss) or predicted(asked, loss)["dcd"] <= cost or _hardness(asked) > MOST_HARD:
+        return math.inf
+    least = max(WORTH_A_TRIAL, WORTH_A_PASS * 1e-9 * visit_ns(asked) * asked.nnz)
+    return MOVING if cost >= least else math.inf
+
+
+def visit_ns(asked: Asked) -> float:
+    """Nanoseconds an entry of a visit of ``dcd`` to a row."""
+    return FULL_VISIT_NS if asked.nnz >= FULL * asked.n_rows * (asked.n_features + 1) else VISIT_NS
 
 
 def decades_of(asked: Asked) -> float:
@@ -262,7 +300,11 @@ def _hardness(asked: Asked) -> float:
 def products(asked: Asked) -> float:
     """Reads that ``newton`` takes at C = 1, whatever the groups."""
     full = asked.nnz / asked.n_rows >= FULL * (asked.n_features + 1)
-    return ((250 if full else 60) if _hardness(asked) > EASY else 20) * decades_of(asked)
+    hard = _hardness(asked)
+    if full or hard <= EASY:
+        return (300 if full and hard > EASY else 20) * decades_of(asked)
+    squares = loss_for(asked).startswith("squared")  # the logistic loss is flat where margins are long
+    return 60 * (max(1.0, hard / 10) ** 0.5 if squares else 1.0) * decades_of(asked)
 
 
 def stays_apart(method: Method, loss: str | None) -> bool:

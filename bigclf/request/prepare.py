@@ -85,6 +85,7 @@ def asked_for(request: Request, shape: Shape) -> Asked:
         groups=groups, problems=problems, square=square, native=request["multiclass"] == "native",
         begins=request["init"] is not None, mixing=request["mixing"], ones=ones,
         share=1 / problems if problems > 1 else rarest or 0.5,
+        changes=request.verb in ("fit", "plan") and request.options.get("run_dir") is None and problems == 1,
     )  # fmt: skip
 
 

@@ -74,6 +74,7 @@ class Counts:
 
     def begin_read(self) -> None:
         self.rounds = self.steps = self.set_rows = 0
+        self.again = 0.0  # times the rows that rounds went over
         self.waited = 0.0  # seconds in which visits had nothing to learn from
 
     def add(self, facts: Mapping[str, Any]) -> None:
@@ -85,6 +86,7 @@ class Counts:
         self.decoded += facts["decoded"]
         self.rounds = max(self.rounds, facts["rounds"])
         self.steps = max(self.steps, facts["steps"])
+        self.again = max(self.again, facts["again"])
         self.set_rows += facts["set_rows"]
         self.curve += facts.get("curve", [])
 

@@ -140,7 +140,7 @@ class Bench:
         """
         began, self._bytes = time.monotonic(), 0
         rebuilt, waited = self._rebuilt, self.stream.waited
-        facts: dict[str, Any] = {"rounds": 0, "steps": 0, "set_rows": 0, "busy": {}}
+        facts: dict[str, Any] = {"rounds": 0, "steps": 0, "again": 0.0, "set_rows": 0, "busy": {}}
         if visit.last - visit.first > 1:
             parts = self._bundle(visit, states, token, facts)
         else:
@@ -237,6 +237,7 @@ class Bench:
             facts["set_rows"] += sum(learner.set.n_rows for learner in learners if learner.set is not None)
         facts["rounds"] = max([facts["rounds"], *(turn.rounds for turn in turns)])
         facts["steps"] = max([facts["steps"], *(turn.steps for turn in turns)])
+        facts["again"] = max([facts["again"], *(turn.learner.again for turn in turns)])
         if trace:
             facts["curve"] = learners[0].curve
         _add_seconds(facts["busy"], ((turn.learner.number, turn.seconds) for turn in turns))

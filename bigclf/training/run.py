@@ -7,6 +7,7 @@ The visits are made by an engine, here or on a cluster. Between two rounds every
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -224,7 +225,7 @@ class Run:
         """What a problem's visits are told; one whose turn it is begins where others ended."""
         when, conductor = When(kind, self.epoch, self.segment), self.conductors[number]
         takes_up = when.begins and conductor.takes_up(self.states, self.conductors)
-        return conductor.lesson(when, self.states[number], takes_up)
+        return conductor.lesson(when, self.states[number], takes_up, getattr(self.give_up, "most", math.inf))
 
     def _take_facts(self, outcome: Outcome) -> None:
         for group in range(outcome.first, outcome.last):

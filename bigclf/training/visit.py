@@ -48,7 +48,8 @@ class Lesson(NamedTuple):
     (``Problem.start``); beat : the primal objective that its weights at the start times one of ``SCALES`` may beat, or
     None: they are not tried; holds : these weights are given back where the epoch ends before its last segment.
     solved : of each group that is visited, what its working set's rows came to (none: they are as it has them); anew :
-    whoever solves them has none of these rows.
+    whoever solves them has none of these rows. most : the share of the rows that may move after a pass; where it is
+    more, a run that is only tried (``give_up`` of ``Run`` has ``most``) ends there, without rounds.
     """
 
     number: int
@@ -62,6 +63,7 @@ class Lesson(NamedTuple):
     holds: bool = False
     solved: tuple[Solved, ...] = ()
     anew: bool = False
+    most: float = np.inf
 
 
 class Visit(NamedTuple):

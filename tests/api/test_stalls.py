@@ -12,8 +12,8 @@ import bigclf
 from bigclf.api import fit as fitting
 from bigclf.api import stall
 from bigclf.api.stall import Stall
-from bigclf.request import prepare
-from bigclf.request.auto import Asked, method_for
+from bigclf.request import auto, prepare
+from bigclf.request.auto import Asked, choose, method_for, most_tried
 from bigclf.request.door import UNKNOWN, Matrix, Numbering, open_rows
 from bigclf.request.request import asked as request_of
 
@@ -21,8 +21,8 @@ ASKED = Asked(loss="hinge", penalty=None, bias=None, C=1.0, given=(), epochs=Non
               nnz=3 * 10**7, memory=10**10, groups=1)  # fmt: skip
 
 
-def run_of(gap, rounds=60, steps=0, done=False, left=np.inf):
-    counts = SimpleNamespace(rounds=rounds, steps=steps)
+def run_of(gap, again=60, done=False, left=np.inf):
+    counts = SimpleNamespace(again=again)
     return SimpleNamespace(status=[SimpleNamespace(estimate=gap, done=done)], tol=1e-3, counts=counts,
                            clock=SimpleNamespace(left=left))  # fmt: skip
 
@@ -37,20 +37,20 @@ def test_a_gap_that_falls_slowly_is_a_stall_after_three_passes_and_a_quick_one_i
     slow, quick = Stall(ASKED, changes=True), Stall(ASKED, changes=True)
     assert [slow(run_of(gap)) for gap in (0.5, 0.45, 0.4)] == [[], [], [0]] and not slow.warm
     assert "newton_dense is predicted to take" in slow.over and slow(run_of(0.39)) == []
-    assert [quick(run_of(gap, rounds=3)) for gap in (0.5, 0.05, 0.005, 0.0005)] == [[]] * 4 and not quick.over
+    assert [quick(run_of(gap, again=3)) for gap in (0.5, 0.05, 0.005, 0.0005)] == [[]] * 4 and not quick.over
     warm = Stall(ASKED, changes=True)
     assert [warm(run_of(gap)) for gap in (0.12, 0.11, 0.1)][-1] == [0] and warm.warm
     assert Stall(ASKED, changes=True)(run_of(0.4, done=True)) == []
 
 
-def test_what_is_left_grows_with_the_rounds_and_steps_of_an_epoch():
+def test_what_is_left_grows_with_the_rows_that_an_epoch_goes_over():
     looked = Stall(ASKED, changes=True)
     looked.gaps = [0.5, 0.4, 0.3]
-    assert 0 < looked.left(0, 0, 1e-3) < looked.left(60, 0, 1e-3) < looked.left(60, 100, 1e-3)
+    assert 0 < looked.left(0, 1e-3) < looked.left(60, 1e-3)
     looked.gaps = [0.3, 0.3, 0.3]
-    assert looked.left(60, 0, 1e-3) > 100 * looked.left(60, 0, 0.2999)
+    assert looked.left(60, 1e-3) > 100 * looked.left(60, 0.2999)
     looked.gaps = [0.3, 0.2]
-    assert looked.left(60, 0, 1e-3) == 0
+    assert looked.left(60, 1e-3) == 0
 
 
 def test_a_change_has_the_seconds_that_are_left_and_none_is_made_for_too_few():
@@ -76,6 +76,39 @@ def test_what_was_asked_for_by_name_goes_on_and_is_told_once(caplog):
     assert "after 3 passes the gap is about 0.4" in record.message and "(algo='newton_dense')" in record.message
     small = Stall(ASKED._replace(nnz=1000, n_rows=100), changes=False)
     assert [small(run_of(gap)) for gap in (0.5, 0.45, 0.4)] == [[]] * 3 and not small.said
+
+
+def full_rows(apart):
+    """3,000 x 300 numbers whose classes lie so far apart."""
+    rng = np.random.default_rng(0)
+    y = np.where(rng.random(3000) < 0.5, 1, -1)
+    x = rng.standard_normal((3000, 300)) / 4 + apart * y[:, None] * rng.standard_normal(300) / 17
+    return x.astype(np.float32), y
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_of_full_rows_a_pass_shows_whether_dual_variables_settle(loss, tmp_path, monkeypatch):
+    monkeypatch.setattr(auto, "WORTH_A_TRIAL", 0.0)
+    options = {"loss": loss, "bias": "none", "tol": 1e-4, "progress": False}
+    (x, y), (z, _) = full_rows(3.0), full_rows(0.1)
+    told = bigclf.fit(x, y, **options)
+    assert told.method["name"] == "dcd" and "which a few passes show" in told.result_.chosen
+    assert (told.coef_ == bigclf.fit(x, y, algo="dcd", **options).coef_).all()
+    tried = bigclf.fit(z, y, **options)
+    assert tried.method["name"] == "newton_dense" and "many rows keep moving" in tried.result_.chosen
+    assert tried.result_.converged and "after a pass the gap" in tried.result_.chosen
+    kept = bigclf.fit(x, y, run_dir=tmp_path / "run", **options)  # a run that is kept does not change its method
+    assert kept.method["name"] == "newton_dense" and "tried" not in kept.result_.chosen
+
+
+def test_nothing_is_tried_that_costs_much_beside_the_other_method():
+    asked = Asked(loss="hinge", penalty=None, bias=None, C=1.0, given=(), epochs=None, n_rows=20_000, n_features=784,
+                  nnz=784 * 20_000, memory=10**10, groups=1, square=90.0, changes=True)  # fmt: skip
+    assert most_tried(asked, "hinge") < 1 and choose(asked)[0] == "dcd"
+    few = asked._replace(n_features=20, nnz=20 * 20_000)
+    for other in (few, asked._replace(changes=False), asked._replace(loss="logistic"), asked._replace(groups=2),
+                  asked._replace(square=1e6)):  # fmt: skip
+        assert most_tried(other, other.loss) == np.inf and choose(other)[0] != "dcd"
 
 
 def test_what_no_other_method_can_do_is_not_watched():
@@ -108,8 +141,8 @@ def test_auto_goes_on_by_another_method_with_the_same_loss(monkeypatch, tmp_path
 def test_of_rows_of_ones_the_gap_falls_ever_faster_and_one_pass_more_is_waited_for():
     gaps = 0.14, 0.14, 0.098, 0.038  # of mushrooms, which takes seven passes in all
     usual, easier = (Stall(ASKED._replace(ones=ones), changes=True) for ones in (False, True))
-    assert [usual(run_of(gap, rounds=1)) for gap in gaps][2] == [0]
-    assert [easier(run_of(gap, rounds=1)) for gap in gaps] == [[]] * 4
+    assert [usual(run_of(gap, again=1)) for gap in gaps][2] == [0]
+    assert [easier(run_of(gap, again=1)) for gap in gaps] == [[]] * 4
     stuck = Stall(ASKED._replace(ones=True), changes=True)
     assert [stuck(run_of(gap)) for gap in (0.2, 0.19, 0.18, 0.17)] == [[], [], [], [0]]
 

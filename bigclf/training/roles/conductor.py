@@ -91,7 +91,7 @@ class Conductor(abc.ABC):
     def begin(self, states: list[Weights], others: Sequence[Conductor]) -> None:  # noqa: B027 most have nothing to do
         """Look at the common state before anything is learned."""
 
-    def lesson(self, when: When, state: Weights, takes_up: bool) -> Lesson:
+    def lesson(self, when: When, state: Weights, takes_up: bool, most: float = math.inf) -> Lesson:
         """What a visit is told; ``takes_up`` : it begins with the dual variables of others."""
         status, tol = self.status, self.limits.tol
         tries = when.kind == "last" or (when.begins and self.tries(state))
@@ -105,6 +105,7 @@ class Conductor(abc.ABC):
             begins=takes_up,
             beat=status.primal if tries else None,
             holds=when.begins and self.holds(),
+            most=most,
         )
 
     @property

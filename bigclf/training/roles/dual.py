@@ -64,6 +64,7 @@ APART = 0.1, 0.1  # one of several groups: its gap is one among many
 # cheap beside a pass (4,000 labels to 1e-3: 5.3 visits a row rather than 15.6).
 CROWDED, NEARER, CHEAP = 1 / 3, 0.01, (0.8, 0.1)
 SUPPORTED, NARROW = 0.3, 10  # share of the gap that rounds over the support alone bring theirs to, and most of them
+STEP = 0.5  # of a visit to the rows that move, about: what a step of conjugate gradients takes
 CLIMBED, MOST_STEPS = 0.25, 3000  # conjugate gradients: share of the rounds' goal they aim at, most steps in a visit
 
 
@@ -193,6 +194,8 @@ class InnerRounds:
         self._no_scores = np.empty(0)  # rounds over the support give none
         self._narrows = "support" in getattr(learner.params, "_fields", ())
         self.rounds = self.steps = 0  # after the last pass; steps : of conjugate gradients
+        self.rows = 0.0  # that they went over, a step's counted ``STEP`` times
+        self.refused = False  # whether too many rows move for the run to be more than tried
 
     def go(self, view: Block, scores: np.ndarray, tol: float, scratch: Scratch, idle: Callable[[], None]) -> None:
         """``view`` holds the rows in memory: the working set, or all rows of a resident group with the scores of the
@@ -207,8 +210,9 @@ class InnerRounds:
             solved, balanced = CHEAP
         goal = max(solved * tol * primal, balanced * learner.tally.gap)
         rounds, looked, before, mark, again = 0, 0, learner.tally.gap, learner.tally.gap, False
-        self.steps = 0
-        while rounds < self.plan.rounds and live.size:
+        self.steps, self.rows = 0, 0.0
+        self.refused = live.size > learner.most
+        while rounds < self.plan.rounds and live.size and not self.refused:
             everyone = again or (learner.set is not None and rounds % ALL_AGAIN == 0)
             members = everything if everyone else live
             if self._narrows:
@@ -223,12 +227,15 @@ class InnerRounds:
             before = counts.gap
             live = members[scores[members] >= -slack]
             rounds += 1
+            self.rows += members.size
             idle()
             if left <= goal:
                 break
             again = False
             if rounds - looked >= PACE:
+                before_it = self.steps
                 looked, again = rounds, self._climb(view, everything, left, mark, goal, idle)
+                self.rows += STEP * (self.steps - before_it) * live.size
                 mark = left
         self.rounds = rounds
 
@@ -295,7 +302,7 @@ class DualLearner(Learner):
         self.set_tally = Tally()
         me = weakref.proxy(self)  # a circle would keep the arrays until garbage is collected
         self.visits = None if self.set is None else SetVisits(me, self.set, plan.arena(given.number, grown=True)[0])
-        self.inner = InnerRounds(me)
+        self.inner, self.most = InnerRounds(me), np.inf  # rows that may move, for these to begin
         self.schedule = TAKES.get(plan.schedule, settled) if plan.block_rounds else None
 
     @property
@@ -320,7 +327,9 @@ class DualLearner(Learner):
     # An epoch
 
     def prepare(self, lesson: Lesson) -> None:
-        """In this visit every step counts ``sigma`` times, for those that other groups take meanwhile."""
+        """In this visit every step counts ``sigma`` times, for those that other groups take meanwhile; so many rows may
+        move."""
+        self.most = lesson.most * self.group_rows
         if self.along is not None:
             self.params = self.params._replace(sigma=lesson.sigma)
 
@@ -471,6 +480,11 @@ class DualLearner(Learner):
     def rounds(self) -> tuple[int, int]:
         """As many as the gap asked for."""
         return self.inner.rounds, self.inner.steps
+
+    @property
+    def again(self) -> float:
+        """Those that the rounds went over; infinite where too many rows move for any."""
+        return np.inf if self.inner.refused else self.inner.rows / max(1, self.group_rows)
 
     def go_on(self, view: Block, scores: np.ndarray, aim: float, scratch: Scratch, idle: Callable[[], None]) -> None:
         """Rounds, as many as the plan has."""

@@ -11,6 +11,7 @@ the same bits.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -274,9 +275,9 @@ class GatheredConductor(DualConductor):
         """As their last steps were too long together, or too short."""
         return 1 / self.status.penalty
 
-    def lesson(self, when: When, state: Weights, takes_up: bool) -> Lesson:
+    def lesson(self, when: When, state: Weights, takes_up: bool, most: float = math.inf) -> Lesson:
         """With what the rows of each group came to, where its pass begins."""
-        lesson = super().lesson(when, state, takes_up)
+        lesson = super().lesson(when, state, takes_up, most)
         begins = when.segment == 0 or when.kind in STILL
         return lesson._replace(solved=tuple(self.solved) if begins else (), anew=self.gathered.is_empty)
 

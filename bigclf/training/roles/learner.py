@@ -191,6 +191,11 @@ class Learner:
         """Rounds over rows at hand, and steps of conjugate gradients among them, after the last pass."""
         return 0, 0
 
+    @property
+    def again(self) -> float:
+        """Times the rows that such rounds went over, after the last pass."""
+        return 0.0
+
     def go_on(self, view: Block, scores: np.ndarray, aim: float, scratch: Scratch, idle: Callable[[], None]) -> None:
         """More rounds over the rows that matter, before the next read."""
 
