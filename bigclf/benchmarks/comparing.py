@@ -75,11 +75,13 @@ JOBS = {
     )
 }
 CAPPED = ("out_of_core", "shards")
+CERTIFIED = tuple(name for name, method in METHODS.items() if method.certificate)  # what a gap may be asked of
 YARDSTICKS = ("liblinear", "liblinear-multicore")
 
 
 class Options(NamedTuple):
-    """How everything is measured; ``memory`` and ``cap`` in bytes, the first for fits in memory."""
+    """How everything is measured; ``memory`` and ``cap`` in bytes, the first for fits in memory; ``solvers`` : methods
+    of ours that are measured beside the one of the job."""
 
     rounds: int
     C: float
@@ -90,6 +92,7 @@ class Options(NamedTuple):
     cap: int | None
     time_limit: float
     cache: str
+    solvers: tuple[str, ...] = ()
 
 
 class Measurement(NamedTuple):
@@ -203,8 +206,10 @@ class Comparison:
             return Outcome(job, None, [ours._replace(failure=failure)])
         if failure := self.prepare(job):
             return Outcome(job, None, [ours._replace(failure=failure)])
-        entries = [ours, *map(self.entry_of, peers)]
+        solvers = [name for name in self.options.solvers if job.loss in METHODS[name].losses]
+        entries = [ours, *(ours._replace(who=name) for name in solvers), *map(self.entry_of, peers)]
         measures: list[Callable[[float | None], Measurement]] = [functools.partial(self.own, job)]
+        measures += [functools.partial(self.own, job._replace(algo=name), who=name) for name in solvers]
         measures += [functools.partial(self.theirs, place, job) for place in peers]
         for number in range(1, self.options.rounds + 1):
             for k, measure in enumerate(measures):
@@ -233,7 +238,7 @@ class Comparison:
         if entry.failure:
             return entry
         tried: list[Measurement] = []
-        searching = number == 1 and entry.who != OURS and job.target is not None
+        searching = number == 1 and entry.who not in (OURS, *self.options.solvers) and job.target is not None
         for tol in LADDER if searching else (entry.tol,):
             found = measure(tol)
             self.watch(found, number)
@@ -276,7 +281,7 @@ class Comparison:
         self.tell("making the raw store")
         return self.own(job, LADDER[0]).failure
 
-    def own(self, job: Job, tol: float | None, dtype: str | None = None) -> Measurement:
+    def own(self, job: Job, tol: float | None, dtype: str | None = None, who: str = OURS) -> Measurement:
         with self.group(job) as group:
             answer = self.run(
                 [sys.executable, "-m", "bigclf.benchmarks.ours"],
@@ -284,7 +289,7 @@ class Comparison:
                 self.options.threads,
             )
             peak = group.peak() if group else None
-        found = self.judge(OURS, job, tol, answer)._replace(group_peak_bytes=peak)
+        found = self.judge(who, job, tol, answer)._replace(group_peak_bytes=peak)
         if found.failure or tol is None:
             return found
         proof = answer["certificate"]

@@ -52,6 +52,7 @@ class Given(TypedDict):
     paths: tuple[str, ...]
     time_limit: float | None
     shapes: str | None
+    solvers: str | None
     seed: int
     cache: str | None
 
@@ -64,6 +65,8 @@ class Given(TypedDict):
               help="Generated rows: 2,000 x 500, 200,000 x 47,000 or 2,000,000 x 1,000,000.")  # fmt: skip
 @click.option("--shape", "shapes", metavar="SHAPE,...", help="Rows of other shapes instead, each with the method that"
               " auto chooses, in one table: noisy_table, clicks, long_text, images, scales, or all.")  # fmt: skip
+@click.option("--solvers", "solvers", metavar="METHOD,...", help="With --shape: methods of ours beside what auto"
+              " chooses, such as dcd,newton,newton_dense.")  # fmt: skip
 @click.option("--rows", type=click.IntRange(100), help="Number of generated rows.")
 @click.option("--features", type=click.IntRange(10, 9_999_999), help="Number of generated features.")
 @click.option("--nnz", type=click.FloatRange(1, 2000), help="Mean number of non-zeros per generated row.")
@@ -117,7 +120,7 @@ def command(
     prepare(output, overwrite)
     found, absent = peers.find(names, paths, [*given["pythons"], sys.executable])
     taking_part = [place for place in found if any(comparing.takes_part(place, job) for job in jobs)]
-    if not taking_part:
+    if not taking_part and not given["solvers"]:
         for peer in absent:
             terminal.say("absent:", f"{peer.name} ({peer.reason}); {peer.advice}", "yellow")
         why = "none of those that are here can do these jobs" if found else absent[0].advice
@@ -198,6 +201,13 @@ def chosen_peers(text: str | None, paths: dict[str, str]) -> list[str]:
     return asked
 
 
+def chosen_solvers(text: str | None, shaped: bool, known: Collection[str]) -> tuple[str, ...]:
+    if text is not None and not shaped:
+        raise click.UsageError("--solvers has no effect without --shape")
+    require_known(split(text), known, "--solvers")
+    return tuple(split(text))
+
+
 def split(text: str | None) -> list[str]:
     return list(dict.fromkeys(name.strip() for name in (text or "").split(",") if name.strip()))
 
@@ -222,7 +232,7 @@ def prepare(output: str, overwrite: bool) -> None:
 
 def options_of(given: Given) -> Options:
     from bigclf import files
-    from bigclf.benchmarks.comparing import Options
+    from bigclf.benchmarks.comparing import CERTIFIED, Options
     from bigclf.files.caches import cache_directory
     from bigclf.machine import memory_limit
 
@@ -234,7 +244,7 @@ def options_of(given: Given) -> Options:
     return Options(
         rounds=given["rounds"], C=given["C"], threads=given["threads"], peer_threads=given["peer_threads"],
         dtype=dtype, time_limit=limit, cap=cap, memory=int(MEMORY_SHARE * memory_limit()[0]),
-        cache=cache,
+        cache=cache, solvers=chosen_solvers(given["solvers"], bool(given["shapes"]), CERTIFIED),
     )  # fmt: skip
 
 

@@ -418,6 +418,8 @@ def test_a_whole_run_against_scikit_learn(tmp_path, cache, bare):
         (["--against", "sklearn", "--positive", "1"], "--positive is for --data"),
         (["--shape", "round"], "'round' is none of noisy_table, clicks"),
         (["--shape", "all", "--rows", "1000"], "--rows has no effect with --shape"),
+        (["--solvers", "dcd"], "--solvers has no effect without --shape"),
+        (["--shape", "all", "--solvers", "pa1"], "'pa1' is none of"),
         (["--shape", "all", "--jobs", "online"], "'online' is none of hinge, squared_hinge, logistic"),
     ],
 )
@@ -525,6 +527,26 @@ def test_what_does_not_get_there_is_said_not_to():
     assert dict(zip(headings, line, strict=True)) | {"sklearn": "not reached", "liblinear": "0.25 (4 s)"} == dict(
         zip(headings, line, strict=True)
     )
+
+
+def test_solvers_of_ours_run_once_a_round_at_the_target_where_they_have_the_loss(tmp_path, cache, monkeypatch):
+    data = sets.made_set(making.Shape(200, 50, 30, 5.0), cache, lambda text: None, "small")
+    options = comparing.Options(2, 1.0, 1, 1, "float64", 10**9, None, 60.0, str(tmp_path), ("dcd", "newton"))
+    asked = []
+
+    def own(self, job, tol, dtype=None, who="bigclf"):
+        asked.append((who, job.algo, tol))
+        slow = job.algo == "newton"
+        return Measurement(who, job.name, tol, seconds=2.0, dual=1.0, gap=0.0, failure="slow" if slow else None)
+
+    monkeypatch.setattr(comparing.Comparison, "own", own)
+    jobs = [JOBS[name]._replace(algo="auto") for name in ("hinge", "logistic")]
+    hinge, logistic = comparing.compare(data, jobs, [], options, lambda text: None, lambda found, number: None)
+    assert [entry.who for entry in hinge.entries] == ["bigclf", "dcd"]  # newton has no hinge
+    assert [entry.failure for entry in logistic.entries] == [None, None, "slow"]
+    assert [entry.tol for entry in logistic.entries] == [1e-6] * 3 and hinge.ratio(hinge.entries[1]) == 1.0
+    assert asked[-6:] == [("bigclf", "auto", 5e-8), ("bigclf", "auto", 1e-6), ("dcd", "dcd", 1e-6),
+                          ("newton", "newton", 1e-6), ("bigclf", "auto", 1e-6), ("dcd", "dcd", 1e-6)]  # fmt: skip
 
 
 def test_smaller_tolerances_that_bring_nothing_end_the_search():
