@@ -105,8 +105,8 @@ def test_nothing_is_tried_that_costs_much_beside_the_other_method():
     asked = Asked(loss="hinge", penalty=None, bias=None, C=1.0, given=(), epochs=None, n_rows=20_000, n_features=784,
                   nnz=784 * 20_000, memory=10**10, groups=1, square=90.0, changes=True)  # fmt: skip
     assert most_tried(asked, "hinge") < 1 and choose(asked)[0] == "dcd"
-    few = asked._replace(n_features=20, nnz=20 * 20_000)
-    for other in (few, asked._replace(changes=False), asked._replace(loss="logistic"), asked._replace(groups=2),
+    few, half = asked._replace(n_features=20, nnz=20 * 20_000), asked._replace(nnz=asked.nnz // 2)
+    for other in (few, half, asked._replace(changes=False), asked._replace(loss="logistic"), asked._replace(groups=2),
                   asked._replace(square=1e6)):  # fmt: skip
         assert most_tried(other, other.loss) == np.inf and choose(other)[0] != "dcd"
 
