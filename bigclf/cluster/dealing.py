@@ -152,7 +152,8 @@ class ShareEngine(DaskEngine):
             parts |= zip(share, outcome.parts, strict=False)
         told = [outcome.facts for outcome in outcomes]
         facts = {name: sum(each[name] for each in told) for name in ("set_rows", "bytes_read", "rebuilt", "decoded")}
-        facts |= {name: max(each[name] for each in told) for name in ("rounds", "steps", "rows", "seconds", "waited")}
+        most = "rounds", "steps", "again", "rows", "seconds", "waited"
+        facts |= {name: max(each[name] for each in told) for name in most}
         facts["busy"] = {number: seconds for each in told for number, seconds in each["busy"].items()}
         return Outcome(0, 1, token, [parts[number] for number in round.todo if number in parts], None, facts)
 

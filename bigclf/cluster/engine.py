@@ -49,7 +49,6 @@ from bigclf.cluster.worker_tasks import (
 )
 from bigclf.data.dataset import Dataset
 from bigclf.errors import BigclfError, ClusterError, DataError, MemoryBudgetError, RunError
-from bigclf.files.boards import BOARDS, Board, Posted, pays, reaches, read
 from bigclf.machine import differences, facts, remedy
 from bigclf.maths.deltas import State, n_bytes, picked
 from bigclf.maths.mixing import FAN
@@ -100,7 +99,6 @@ class _Member:
     refused_at: float = field(default=0.0)
     status: str = "running"  # as Dask says
     told: int = 0  # process id under which it was said to have joined; 0: it was not
-    near: bool = False  # a process of this machine, whose boards can be read
 
 
 def _why_not_used(members: list[_Member]) -> str:
@@ -370,8 +368,6 @@ class Crew(Generic[A]):
         if future.status != "finished":
             return ("lost",)
         answer = await self._fetch(client, future)
-        if isinstance(answer, Posted):
-            answer = await asyncio.to_thread(read, answer)  # of several at once
         if isinstance(answer, Failure):
             return (answer.kind, answer.error)
         return "finished", answer
@@ -560,7 +556,7 @@ class Crew(Generic[A]):
             self._event(f"not used: {reason}", address)
             return
         member.state, member.anchor, member.version, member.shipment = "ready", said["anchor"], -1, None
-        member.seen, member.near = now, reaches(said.get("board"))
+        member.seen = now
         if member.told != said["pid"]:
             if member.told:
                 self._event("left", address)
@@ -807,8 +803,6 @@ class DaskEngine(JoiningCrew):
         self._previous: dict[int, Any] = {}  # ... and at the version before
         self._shipments: dict[int | None, Parcel] = {}  # of this version, by base
         self._line = Line()  # in which workers pass it on
-        self._boards: list[Board] = []  # where workers of this machine read it ...
-        self._posts: dict[int | None, Posted] = {}  # ... and what of this version is there, by base
         self._stating = threading.Lock()  # the four change together: Dask's thread may be at an attempt of before
         self._round: Round | None = None
         self._errands = set()
@@ -900,13 +894,6 @@ class DaskEngine(JoiningCrew):
             "events": self._recent,
         }
 
-    def close(self) -> None:
-        super().close()
-        with self._stating:
-            for board in self._boards:
-                board.close()
-            self._boards, self._posts = [], {}
-
     # A round
 
     def _begin_round(self, round: Round) -> tuple[list[float], list[str | None]]:
@@ -939,7 +926,7 @@ class DaskEngine(JoiningCrew):
             follows = round.version == self._version + 1 and not self.job.problems[0].setting.method.by_way
             self._previous = self._states if follows else {}  # by a way, arrays of both are the same
             self._states = dict(zip(round.todo, round.states, strict=True))
-            self._version, self._shipments, self._line, self._posts = round.version, {}, Line(), {}
+            self._version, self._shipments, self._line = round.version, {}, Line()
 
     # Its units
 
@@ -956,8 +943,7 @@ class DaskEngine(JoiningCrew):
         token = f"{self.job.run[:8]}-{round.name}-{first}-{attempt}-{self._serial}"
         return submitted(  # bound to the worker: Dask would take it from one it killed to kill the next
             client, attempt_visit_there, visit, member.anchor, member.address, token, shipment, carries,
-            self._keep(round), self._holding, member.near and len(self._units) <= BOARDS, key=(PREFIX, token),
-            workers=[member.address], pure=False,
+            self._keep(round), self._holding, key=(PREFIX, token), workers=[member.address], pure=False,
         )  # fmt: skip
 
     def _submit_trial(self, unit: int, attempt: int, member: _Member) -> distributed.Future:
@@ -1003,7 +989,7 @@ class DaskEngine(JoiningCrew):
         self._line.leave(address)
         member = self._members.get(address)
         if member is not None:
-            member.version, member.shipment, member.near = -1, None, False  # it may not read what is posted
+            member.version, member.shipment = -1, None
 
     def _lacking(self, unit: int, address: str) -> None:
         self._lacks_state(address)
@@ -1041,8 +1027,6 @@ class DaskEngine(JoiningCrew):
                 seconds = self.patience.stale + 4 * size / SLOWEST
                 cuts = 1 if self.job.plan.places else cuts_for(size)
                 return Parcel(parcel.content._replace(changes={}, source=source, seconds=seconds, cuts=cuts))
-        if member.near and (posted := self._posted(member.version)) is not None:
-            return posted
         if member.shipment is None or member.shipment[0] != version or _failed(member.shipment[1]):
             sending = asyncio.ensure_future(self._put(self._shipment(member.version), member.address))
             sending.add_done_callback(_failed)  # whoever waited for it may be gone
@@ -1070,26 +1054,6 @@ class DaskEngine(JoiningCrew):
                     changes[number] = changes_to(before, state, self.job.plan) or state
                 self._shipments[base] = Parcel(Shipment(self._version, base, changes))
             return self._shipments[base]
-
-    def _posted(self, known: int) -> Parcel | None:
-        """The same where workers of this machine read it; None: that does not pay, or there is no memory for it."""
-        shipment: Shipment = self._shipment(known).content
-        size = n_bytes(shipment.changes)
-        if not pays(size):
-            return None
-        with self._stating:
-            if shipment.version != self._version:  # the attempt is of a round before
-                return None
-            if shipment.base not in self._posts:
-                number = len(self._posts)
-                try:
-                    if number == len(self._boards):
-                        self._boards.append(Board())
-                    self._posts[shipment.base] = self._boards[number].post(shipment.changes)
-                except OSError:
-                    return None
-            self.bytes_moved += size
-            return Parcel(shipment._replace(changes={}, posted=self._posts[shipment.base]))
 
     async def _visit(self, parcel: Parcel, address: str) -> Parcel | distributed.Future:
         """The visit inside the task, or beside it where it has much to say of rows."""

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import time
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import distributed
 from distributed.protocol import to_serialize
@@ -32,7 +32,6 @@ from bigclf.cluster.worker_tasks import (
     passed_on,
     place_of,
 )
-from bigclf.files.boards import Posted, probe, read
 from bigclf.maths.deltas import Cut
 from bigclf.training.memory import keep_freed
 from bigclf.training.visit import Outcome
@@ -68,7 +67,7 @@ def introduce(directory: str | None, sample: str | None) -> Greeting:
     """``greet``, by a worker that answers others from now on."""
     listen()
     keep_freed()
-    return {**greet(directory, sample), "board": probe()}
+    return greet(directory, sample)
 
 
 def attempt_order(order: Parcel, job: Parcel, slot: str, shipment: Parcel | None) -> Joined | Failure:
@@ -79,27 +78,21 @@ def attempt_order(order: Parcel, job: Parcel, slot: str, shipment: Parcel | None
 
 def attempt_visit_there(
     visit: Parcel, job: Parcel, slot: str, token: str, shipment: Parcel | None, carries: Parcel | None, keeps: str,
-    holds: int, posts: bool,
-) -> Outcome | Posted | Failure:  # fmt: skip
-    """``attempt_visit``, where the common state may have to be asked for; ``posts`` : its outcome is posted."""
+    holds: int,
+) -> Outcome | Failure:  # fmt: skip
+    """``attempt_visit``, where the common state may have to be asked for."""
     found = brought(shipment, job, slot)
-    answer = attempt_visit(visit, job, slot, token, found, carries, keeps, holds)
-    return place_of(job.content, slot).posted(answer) if posts and isinstance(answer, Outcome) else answer
+    return attempt_visit(visit, job, slot, token, found, carries, keeps, holds)
 
 
 def brought(shipment: Parcel | None, job: Parcel, slot: str) -> Parcel | None:
-    """The common state, where it is posted, or another worker is to pass it on, cut by cut, so that others can be given
-    those that are here already; None where that does not: the driver sends it then."""
-    if shipment is None or not (shipment.content.source or shipment.content.posted):
+    """The common state, where another worker is to pass it on, cut by cut, so that others can be given those that are
+    here already; None where that does not: the driver sends it then."""
+    if shipment is None or not shipment.content.source:
         return shipment
     run, asked, place = job.content.run, shipment.content, place_of(job.content, slot)
     if place.version == asked.version:
         return shipment
-    if asked.posted is not None:
-        try:
-            return Parcel(asked._replace(changes=cast("Changes", read(asked.posted)), posted=None))
-        except OSError:
-            return None
     version, base, *_ = asked
     arrived = place.arriving(version, base)
     for number in range(asked.cuts):

@@ -21,9 +21,8 @@ from bigclf import files
 from bigclf.cluster.holdings import Fetch, Given, Holdings, Joined, Name, Unreached, Wanted, join
 from bigclf.data.arrays import Arrays
 from bigclf.errors import DataError
-from bigclf.files.boards import Board, Posted, pays
 from bigclf.machine import Facts, facts
-from bigclf.maths.deltas import Cut, Delta, Picked, S, applied, apply, difference, fill, filled, n_bytes, picked
+from bigclf.maths.deltas import Cut, Delta, Picked, S, applied, apply, difference, fill, filled, picked
 from bigclf.maths.mixing import FAN, Weights
 from bigclf.methods.method import Way
 from bigclf.stream.row_files import FiledArray
@@ -56,7 +55,7 @@ class Shipment(NamedTuple):
     """The common state of ``version``: for each problem in ``changes`` what differs from its state at ``base``
     (version 0 every process makes itself), or all of it; what is ``Picked`` needs no state before it (base None).
     ``source`` : the worker that has it or will soon, to be asked for it, in so many ``cuts`` of the feature axis, each
-    for ``seconds``; ``posted`` : where else the changes lie; neither: here they are."""
+    for ``seconds``; "": here it is."""
 
     version: int
     base: int | None
@@ -64,7 +63,6 @@ class Shipment(NamedTuple):
     source: str = ""
     seconds: float = 0.0
     cuts: int = 1
-    posted: Posted | None = None
 
 
 Changes = dict[int, Delta | Weights]  # of each problem: what changed, or its whole state, or a cut of that
@@ -93,27 +91,9 @@ class Place:
         self.base: int | None = 0  # version that these are changes to
         self._arriving: tuple[int, int, Arriving] = -1, -1, {}  # version, base and the cuts that have come of it
         self.holdings = Holdings()
-        self._boards: dict[int, Board] = {}  # by the first group of a visit
 
     def fresh_states(self) -> list[object]:
         return [p.setting.shared(self.job.source.n_features, self.job.plan.dtype) for p in self.job.problems]
-
-    def posted(self, outcome: Outcome) -> Outcome | Posted:
-        """What came of a visit, posted for the driver on this machine where that pays, else itself."""
-        if not pays(n_bytes([outcome.parts, outcome.carry])):
-            return outcome
-        try:
-            if outcome.first not in self._boards:
-                self._boards[outcome.first] = Board()
-            return self._boards[outcome.first].post(outcome)
-        except OSError:  # there is no memory for it twice
-            return outcome
-
-    def close(self) -> None:
-        """The run is over here."""
-        self.bench.close()
-        for board in self._boards.values():
-            board.close()
 
     def take(self, version: int, shipment: Shipment | None) -> None:
         """Bring the common state to ``version``; Missing if that needs more than is here and was sent."""
@@ -185,7 +165,7 @@ def place_of(job: Job, slot: str, bench: Callable[[Job], Bench] = Bench) -> Plac
         if place is None:
             now = time.monotonic()
             for other in [k for k, p in _places.items() if now - p.used > UNUSED_SECONDS and not p.lock.locked()]:
-                _places.pop(other).close()
+                _places.pop(other).bench.close()
             setting = job.problems[0].setting
             warm(setting, job.source.index_width, job.plan.dtype)
             place = _places[key] = Place(job, bench)
@@ -402,13 +382,11 @@ def _loaded(carry: Carry, directory: str, place: Place) -> Carry:
 
 
 class Greeting(Facts, total=False):
-    """What a worker says of itself, and what speaks against it; here with the content that is there (``anchor``), and
-    with what processes of its machine can read (``board``)."""
+    """What a worker says of itself, and what speaks against it; here with the content that is there (``anchor``)."""
 
     problems: list[str]
     again: bool
     anchor: Future
-    board: Posted | None
 
 
 class Verdict(TypedDict):
@@ -439,7 +417,7 @@ def farewell(run: str) -> None:
         done = [_places.pop(key) for key in [key for key in _places if key[0] == run]]
     for place in done:
         with place.lock:
-            place.close()
+            place.bench.close()
 
 
 def on_trial(visit: Parcel, job: Parcel) -> Verdict:

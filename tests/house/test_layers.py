@@ -145,8 +145,8 @@ def test_an_import_only_points_down(path):
         ("yaml", ("cli/", "features/spec.py")),  # specs of features are YAML for Python too
         (
             "pickle",
-            ("cluster/worker_tasks.py", "cluster/crash_trial.py", "files/boards.py"),
-        ),  # a worker's own child process, through a pipe; processes of one machine and user, through memory
+            ("cluster/worker_tasks.py", "cluster/crash_trial.py"),
+        ),  # a worker's own child process, through a pipe
         ("fsspec", ("files/remote.py",)),
         ("aiohttp", ("files/remote.py",)),
         ("bigclf.files.remote", ("files/__init__.py",)),  # behind that one module
@@ -178,7 +178,7 @@ HARMLESS = {"_exit", "fspath", "PathLike", "environ", "getenv", "getpid", "getpp
             "sysconf", "cpu_count", "sched_getaffinity", "strerror"}  # fmt: skip
 FOREIGN = "benchmarks/child.py"  # runs under Pythons that have no bigclf
 COMPILED = ("compiled/jit.py", "compiled/kernel_cache.py")
-TOUCHING = ("files/__init__.py", "files/remote.py", "files/caches.py", "files/boards.py", *COMPILED, FOREIGN)
+TOUCHING = ("files/__init__.py", "files/remote.py", "files/caches.py", *COMPILED, FOREIGN)
 
 
 @pytest.mark.parametrize("path", [p for p in sources() if where(p) not in TOUCHING], ids=where)
