@@ -17,6 +17,8 @@ from bigclf.data.arrays import label_array, number_array
 from bigclf.data.dataset import Dataset, Stored, as_trained, require_classes
 from bigclf.data.label_sets import are_sets, n_labels, of_memory
 from bigclf.errors import DataError, MemoryBudgetError
+from bigclf.features.encode import is_columns
+from bigclf.features.spec import parse
 from bigclf.features.values import apart
 from bigclf.maths.block import Block
 from bigclf.maths.deltas import n_bytes
@@ -964,14 +966,18 @@ def rows_to_measure(model: Model, rows: Stored, named: Stored) -> Dataset:
     DataError : there are no rows, or the model knows the label of none.
     """
     dataset = labelled_dataset(model, rows)
-    file = dataset.files[0] if rows is named or isinstance(named, Dataset) else first_file(named)
+    file, column = dataset.files[0], dataset.layout.label
+    if rows is not named and not isinstance(named, Dataset):
+        file = first_file(named)
+        if is_columns(model.features) and (label := parse(model.features).label) is not None:
+            column = ", ".join(label.columns)
     if dataset.n_rows == 0:
         raise DataError("there are no rows to measure the model on", file=file)
     sets = dataset.sets
     if sets is not None and model.multilabel:
-        _require_known(model, sets.labels, sets.rows_of_labels(), file, dataset.layout.label)
+        _require_known(model, sets.labels, sets.rows_of_labels(), file, column)
     elif dataset.classes is not None and not (model.multilabel or model.regression or sets is not None):
-        _require_known(model, dataset.classes, dataset.class_counts, file, dataset.layout.label)
+        _require_known(model, dataset.classes, dataset.class_counts, file, column)
     return dataset
 
 

@@ -184,3 +184,28 @@ def test_the_command_line_names_columns_and_a_separator(tmp_path):
     assert "needs the column: --label COL" in bigclf_(
         "convert", path, tmp_path / "four", *numeric, "--label-separator", ";", code=2
     )
+
+
+def test_a_column_of_lists_is_the_label_where_its_name_alone_is_said(tmp_path):
+    frame, labels = many()
+    frame = frame.assign(tags=labels)
+    path, options = file_of(tmp_path, frame, "parquet"), dict(algo="dcd", progress=False)
+    wanted = bigclf.fit(frame, {"column": "tags"}, **options)
+    assert np.array_equal(bigclf.fit(frame, "tags", **options).coef_, wanted.coef_)
+    assert bigclf.fit(path, "tags", **options).classes_.tolist() == ["l0", "l1", "l2"]
+    words = ["fit", path, "-o", str(tmp_path / "m"), "--label", "tags", "--algo", "dcd"]
+    found = CliRunner().invoke(main, words, catch_exceptions=False)
+    assert found.exit_code == 0 and bigclf.load(tmp_path / "m").multilabel, found.output
+    found = CliRunner().invoke(main, ["inspect", path, "--suggest", "--label", "tags"], catch_exceptions=False)
+    assert "label: tags\n" in found.output
+
+
+@pytest.mark.parametrize("label", ["tags", {"column": "tags", "separator": ";"}, {"column": ["tags", "kind"]}])
+def test_a_file_without_a_known_label_is_named_with_its_own_column(tmp_path, label):
+    frame, _ = many()
+    frame = frame.assign(tags=frame["kind"]) if label == "tags" else frame
+    model = bigclf.fit(frame, label, algo="pa1", epochs=1, progress=False)
+    path = file_of(tmp_path, frame.assign(tags="foo", kind="bar"))
+    with pytest.raises(DataError, match="no row has a label that the model knows") as caught:
+        bigclf.evaluate(model, path)
+    assert caught.value.column == ("tags, kind" if "kind" in str(label) else "tags") and caught.value.file == path

@@ -20,6 +20,7 @@ from bigclf.data.bad_rows import Reasons
 from bigclf.errors import DataError, SchemaError
 from bigclf.features import values
 from bigclf.features.arrow import FLOAT32_MAX, as_numpy
+from bigclf.features.label_cells import is_list
 from bigclf.features.spec import MISSING_VALUES, Spec, parse
 from bigclf.features.values import Bad
 from bigclf.units import plural
@@ -143,9 +144,9 @@ def suggest(
             how, batch = across, again
     if batch is None:
         raise _no_rows(place, how)
-    batch = _beside(_with_all_keys(batch, found), besides)
     if how.format == "text":
         return Suggestion(how, [], None, batch.n_rows, broken=_broken(place, batch))
+    batch = _beside(_with_all_keys(batch, found), besides, label)
     if how.format in ("csv", "tsv") and "decimal" not in (told or {}) and _has_decimal_commas(batch.columns):
         how = dataclasses.replace(how, decimal=",")
     return _proposed(how, batch, label, _index(place, how), _broken(place, batch), bool(besides))
@@ -186,15 +187,19 @@ def of_table(
     def where(row: int) -> tuple[reading.At, bytes]:
         return {"row": row}, b""
 
-    batch = _beside(Batch({name: _whole(column) for name, column in columns.items()}, n_rows, (), where, 0), besides)
+    batch = _beside(
+        Batch({name: _whole(column) for name, column in columns.items()}, n_rows, (), where, 0), besides, label
+    )
     decimal = (told or {}).get("decimal") or ("," if _has_decimal_commas(batch.columns) else ".")
     how = reading.reading({"format": "parquet", "decimal": decimal})
     return _proposed(how, batch, label, set(), Reasons(), apart or bool(besides))._replace(in_memory=True)
 
 
-def _beside(batch: Batch, names: Sequence[str]) -> Batch:
-    """The batch without columns that hold labels."""
+def _beside(batch: Batch, names: Sequence[str], label: str | None) -> Batch:
+    """The batch without columns that hold several labels a row, as that of the ``label`` may in lists."""
     values.require_all(names, batch.columns, names)
+    if label is not None and is_list(values.require(batch.columns, label)):
+        names = [label]
     return batch._replace(columns={name: column for name, column in batch.columns.items() if name not in names})
 
 
@@ -228,8 +233,6 @@ def _with_all_keys(batch: Batch, places: Sequence[Place]) -> Batch:
 def _proposed(
     how: Reading, batch: Batch, label: str | None, index: set[str], broken: Reasons, apart: bool = False
 ) -> Suggestion:
-    if label is not None:
-        values.require(batch.columns, label)
     plain = plain_numbers(batch.columns, how.decimal)
     others = {name: column for name, column in batch.columns.items() if name not in plain}
     signs = _missing_beside(others, how.decimal)
