@@ -123,7 +123,7 @@ def calibrate(
     if model.regression:
         raise ValueError("a model that predicts numbers has no classes, so it cannot be calibrated")
     if model.multilabel:
-        raise ValueError("calibrate knows no models of several labels a row yet")
+        raise ValueError("calibrate does not take models of several labels a row yet")
     if model.classes_.size > MANY_CLASSES:
         raise ValueError(f"{model.classes_.size:,} classes are too many to calibrate; the limit is {MANY_CLASSES:,}")
     if is_elsewhere(data):

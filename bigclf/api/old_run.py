@@ -84,8 +84,8 @@ def require_forgetful(old: OldRun) -> None:
             "(bigclf fit), or train with a method that has a certificate, such as algo='dcd', which can forget"
         )
     if old.model.feature_ids is not None:
-        raise TypeError(f"{old.at}: forget does not take models of very many features, few of which occur, yet: train "
-                        "again without the rows")  # fmt: skip
+        raise TypeError(f"{old.at}: forget does not yet take models that keep weights of the features that occur "
+                        "alone: train again without the rows")  # fmt: skip
     if old.model.multilabel:
         raise TypeError(f"{old.at}: forget does not take rows of several labels yet: train again without the rows")
     if "sweep" in old.told.get("identity", {}):

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from bigclf.conversion.tables.suggest import Suggestion
 
 
-def suggest(data: object, label: str | None = None, **reader: object) -> Suggestion:
+def suggest(data: object, label: object = None, **reader: object) -> Suggestion:
     """Propose a spec of features for raw files or a table, as ``bigclf inspect --suggest`` does for files.
 
     ``bigclf.fit("people.csv", features=bigclf.suggest("people.csv", label="income"))`` uses it as it is;
@@ -21,7 +21,8 @@ def suggest(data: object, label: str | None = None, **reader: object) -> Suggest
     ----------
     data : path, directory, glob or a list of them; the first file is looked at. Or a table in memory (pandas, Polars,
         Arrow), a Dask DataFrame, a lazy frame or a stream such as a DuckDB relation, whose first rows are.
-    label : the column to predict; None: guessed from names and values.
+    label : the column to predict; None: guessed from names and values. Of rows with several labels: a list of columns,
+        or ``{"column": ..., "separator": ...}``.
     reader : what is known of how the file is read (``format``, ``separator``, ``decimal`` ...); the rest is guessed.
 
     Returns

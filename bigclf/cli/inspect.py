@@ -32,15 +32,21 @@ if TYPE_CHECKING:
 @click.argument("things", nargs=-1, required=True, metavar="DATA|MODEL|RUN|SWEEP")
 @click.option("--shards", "by_shard", is_flag=True, help="Add a line for each shard: rows, class shares, row lengths.")
 @click.option("--suggest", is_flag=True, help="Propose a spec of features for a raw table, as YAML.")
-@click.option("--label", metavar="COL", help="With --suggest: the column to predict.")
+@click.option(
+    "--label",
+    metavar="COL",
+    multiple=True,
+    help="With --suggest: the column to predict. Given more than once, a row has several labels.",
+)
+@click.option("--label-separator", metavar="TEXT", help="With --suggest: what stands between the labels in a cell.")
 @click.option("--format", metavar="FORMAT", help="With --suggest: format of the file  [default: detected]")
 @click.option("--columns", "names", metavar="ROLE=NAME,...", help="Column names, by role, for Parquet files not"
               " written by bigclf; ROLE is label, weight, features, or indices and values.")  # fmt: skip
 @columns.reader_options
 @terminal.json_option
 def command(
-    things: tuple[str, ...], as_json: bool, by_shard: bool, suggest: bool, label: str | None, format: str | None,
-    names: str | None, **options: object,
+    things: tuple[str, ...], as_json: bool, by_shard: bool, suggest: bool, label: tuple[str, ...],
+    label_separator: str | None, format: str | None, names: str | None, **options: object,
 ) -> None:  # fmt: skip
     """Describe shards, a model, a run directory or the results of a sweep, and list what to check before training.
 
@@ -49,10 +55,10 @@ def command(
     """
     reader = columns.reader_of(options, format)
     if suggest:
-        propose(list(things), label, reader, as_json)
+        propose(list(things), columns.label_of(label, label_separator), reader, as_json)
         return
-    if label or reader:
-        raise click.UsageError("--label, --format and how a raw file is read go with --suggest")
+    if label or label_separator or reader:
+        raise click.UsageError("--label, --label-separator, --format and how a raw file is read go with --suggest")
     told = terminal.names_option(names, "--columns") if names else None
     kind, facts, show = look(list(things), by_shard, told)
     if as_json:
@@ -61,7 +67,7 @@ def command(
         show()
 
 
-def propose(things: list[str], label: str | None, reader: dict[str, object], as_json: bool) -> None:
+def propose(things: list[str], label: object, reader: dict[str, object], as_json: bool) -> None:
     """Print a spec for raw files."""
     from bigclf.conversion.tables.suggest import as_yaml, notes
     from bigclf.conversion.tables.suggest import suggest as proposal

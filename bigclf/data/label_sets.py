@@ -279,7 +279,7 @@ def warn_of_one_sided(labels: np.ndarray, counts: np.ndarray, n_rows: int) -> li
     said = (
         (counts == 0, "no row has {}: {} model learns to say no to every row"),
         ((counts == n_rows) & (n_rows > 0), "every row has {}: {} model learns to say yes to every row"),
-        ((counts == 1) & (n_rows > 1), "only one row has {}: {} model can be learned, but not tested"),
+        ((counts == 1) & (n_rows > 1), "no more than one row has {}: {} model can be learned, but not tested"),
     )
     return [text.format(_listed(labels[there].tolist()), "its" if there.sum() == 1 else "each")
             for there, text in said if there.any()]  # fmt: skip

@@ -51,15 +51,17 @@ def split(joined_labels: str) -> list[str]:
     return joined_labels.split(BETWEEN) if joined_labels else []
 
 
-def are_indicators(columns: list[pa.Array], missing: tuple[str, ...]) -> list[bool | None]:
-    """Of each column whether it holds 0 and 1, or true and false, and nothing else; None: it is empty."""
+def are_indicators(columns: list[pa.Array], missing: tuple[str, ...], nearly: bool = False) -> list[bool | None]:
+    """Of each column whether it holds 0 and 1, or true and false, and nothing else; None: it is empty. ``nearly`` : and
+    whatever else."""
     found: list[bool | None] = []
     for column in columns:
         if is_list(column):
             found.append(False)
             continue
         texts = _distinct(values.as_text(column, ""), missing)
-        found.append(set(texts) <= {*YES, *NO} if texts else None)
+        both = nearly and not {*YES}.isdisjoint(texts) and not {*NO}.isdisjoint(texts)
+        found.append(both or set(texts) <= {*YES, *NO} if texts else None)
     return found
 
 

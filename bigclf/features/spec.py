@@ -219,7 +219,7 @@ class Spec:
 
     def as_json(self) -> dict[str, Any]:
         """The declaration as ``parse`` takes it, every default written out."""
-        label = None if self.label is None else _label_entry(self.label)
+        label = None if self.label is None else label_entry(self.label)
         told = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("terms", "label")}
         told = {name: list(value) if isinstance(value, tuple) else value for name, value in told.items()}
         told["reader"] = dict(self.reader)
@@ -233,7 +233,8 @@ def _plain(part: Any) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in told.items()}
 
 
-def _label_entry(label: Label) -> dict[str, object]:
+def label_entry(label: Label) -> dict[str, object]:
+    """What ``parse`` takes as the label."""
     told = _plain(label)
     beside = told.pop("beside", [])
     return {**told, "column": [label.column, *beside]} if beside else told

@@ -606,7 +606,8 @@ class Model:
         if self.calibration is not None:
             how = "calibrated by " + {"platt": "Platt's sigmoid"}.get(self.calibration.method, "isotonic regression")
         else:
-            how = "as trained with the logistic loss, not calibrated on other rows (`bigclf calibrate` does that)"
+            how = "as trained with the logistic loss, not calibrated on other rows"
+            how += "" if self.multilabel else " (`bigclf calibrate` does that)"
         of = f"of {str(self.classes_[1])!r}, the label that sorts last" if self.binary else "of each class"
         return f"{of}; {how}"
 

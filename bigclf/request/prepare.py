@@ -143,7 +143,7 @@ def prepare(
     regression = first[0].loss in REGRESSION
     source = found.rows(least, regression)
     if source.sets is not None and request.verb in ("sweep", "path"):
-        raise TypeError(f"{request.verb} knows no rows with several labels each yet; fit them with one C after another")
+        raise TypeError(f"{request.verb} does not take rows with several labels yet; fit them with one C after another")
     groups = least if request["groups"] is not None else min(least, source.n_chunks)
     settings = request.settings(groups, request["mixing"] if groups > 1 else None)
     class_weights = None if regression else class_weight_array(request["class_weight"], source)

@@ -235,7 +235,7 @@ def test_indicators_that_are_none_are_refused():
 
 def test_what_knows_no_lists_of_labels_says_so(trained, tmp_path):
     model, path, X, y = trained
-    with pytest.raises(TypeError, match="sweep knows no rows with several labels"):
+    with pytest.raises(TypeError, match="sweep does not take rows with several labels"):
         bigclf.sweep(path, algo="dcd", grid={"C": [1.0, 2.0]}, progress=False)
     with pytest.raises(TypeError, match="learns one class a row, and these rows have several labels"):
         bigclf.fit(X, y, algo="dcd_mc", progress=False)

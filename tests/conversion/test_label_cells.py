@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from click.testing import CliRunner
 
 import bigclf
@@ -209,3 +210,30 @@ def test_a_file_without_a_known_label_is_named_with_its_own_column(tmp_path, lab
     with pytest.raises(DataError, match="no row has a label that the model knows") as caught:
         bigclf.evaluate(model, path)
     assert caught.value.column == ("tags, kind" if "kind" in str(label) else "tags") and caught.value.file == path
+
+
+@pytest.mark.parametrize(
+    ("words", "label"),
+    [
+        (("--label", "sport", "--label", "money"), ["sport", "money"]),
+        (("--label", "tags", "--label-separator", ";"), {"column": "tags", "separator": ";"}),
+    ],
+)
+def test_a_proposal_has_several_labels_and_none_of_them_as_a_feature(words, label, tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("pages,sport,money,tags\n" + "1,0,1,money\n2.5,1,1,money;sport\n3,0,0,\n" * 20)
+    told = CliRunner().invoke(main, ["inspect", str(table), "--suggest", *words])
+    spec = parse(yaml.safe_load(told.stdout))
+    assert spec.label == parse({"label": label}).label == bigclf.suggest(table, label).spec().label
+    assert not {*spec.columns} & {*spec.label.columns}
+    frame = pd.read_csv(table)
+    assert bigclf.suggest(frame, label).spec().label == spec.label
+
+
+def test_a_cell_that_is_neither_0_nor_1_is_told_by_its_line(tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("pages,sport,money\n" + "1,0,1\n2.5,1,0\n" * 20 + "3,0,2\n")
+    told = CliRunner().invoke(
+        main, ["convert", str(table), str(tmp_path / "s"), "--label", "sport", "--label", "money"]
+    )
+    assert told.exit_code == 3 and "line 42: column money: '2' is neither 0 nor 1" in told.stderr

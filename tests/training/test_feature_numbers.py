@@ -396,7 +396,7 @@ def test_several_labels_a_row_and_rows_of_no_weight(tmp_path):
 
 def test_forget_is_refused_by_name(both, tmp_path):
     bigclf.fit(both[1], algo="dcd", run_dir=tmp_path / "run", progress=False)
-    with pytest.raises(TypeError, match="forget does not take models of very many features, few of which occur, yet"):
+    with pytest.raises(TypeError, match="forget does not yet take models that keep weights"):
         bigclf.forget(tmp_path / "run", tmp_path / "out", rows=[1], to=tmp_path / "left")
 
 

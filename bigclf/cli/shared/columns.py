@@ -192,6 +192,12 @@ def _columns_named(ctx: click.Context, param: click.Parameter, value: tuple[str,
     return list(value) if len(value) > 1 else value[0] if value else None
 
 
+def label_of(names: tuple[str, ...], separator: str | None) -> object:
+    """What --label and --label-separator say, as a spec has it; None: nothing."""
+    said = {"label": list(names) if len(names) > 1 else names[0]} if names else {}
+    return _label(said | ({} if separator is None else {"label_separator": separator}))
+
+
 def _label(said: Mapping[str, object], known: Mapping[str, object] | None = None) -> object:
     """What the options say of the label as a spec has it, where a spec says ``known``; None: nothing.
 

@@ -317,11 +317,14 @@ def _kind_of_several(columns: list[pa.Array], spec: Spec, label: Label) -> str:
     if not label.beside:
         return "labels"
     told = dict(zip(label.columns, label_cells.are_indicators(columns, spec.missing_values), strict=True))
+    if True in told.values():  # a column of 0, 1 and some 2 is one with bad cells
+        nearly = label_cells.are_indicators(columns, spec.missing_values, nearly=True)
+        told = dict(zip(label.columns, nearly, strict=True))
     yes, no = ([name for name, kind in told.items() if kind is wanted] for wanted in (True, False))
     if yes and no and label.separator is None:
         message = (
-            f"columns of labels hold 0 and 1, or labels, all alike: {yes[0]!r} holds 0 and 1, and {no[0]!r} does not "
-            "(if 0 and 1 are labels, set type: labels for the label in the spec)"
+            f"either all columns of labels hold 0 and 1, or all hold labels: {yes[0]!r} holds 0 and 1, and {no[0]!r} "
+            "does not (if 0 and 1 are labels, set type: labels for the label in the spec)"
         )
         raise SchemaError(message, column=no[0])
     return "indicators" if yes and label.separator is None else "labels"

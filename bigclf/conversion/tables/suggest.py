@@ -21,7 +21,7 @@ from bigclf.errors import DataError, SchemaError
 from bigclf.features import values
 from bigclf.features.arrow import FLOAT32_MAX, as_numpy
 from bigclf.features.label_cells import is_list
-from bigclf.features.spec import MISSING_VALUES, Spec, parse
+from bigclf.features.spec import MISSING_VALUES, Label, Spec, label_entry, parse
 from bigclf.features.values import Bad
 from bigclf.units import plural
 
@@ -89,6 +89,7 @@ class Suggestion(NamedTuple):
     guessed: bool = False  # the label
     classes: tuple[tuple[str, int], ...] = ()
     lowercase: bool = False  # the label's
+    several: Label | None = None  # of rows with several labels, in place of ``label``
     broken: Reasons | None = None
     in_memory: bool = False
     signs: tuple[str, ...] = ()
@@ -106,7 +107,8 @@ class Suggestion(NamedTuple):
         entries = [{c.kind: [c.name], **c.options} for c in self.columns if c.kind and c.name != self.label]
         if not entries and self.how.format != "text":
             raise SchemaError(NO_FEATURE)
-        label = {"column": self.label, "lowercase": True} if self.lowercase else self.label
+        label: object = {"column": self.label, "lowercase": True} if self.lowercase else self.label
+        label = label if self.several is None else label_entry(self.several)
         absent = {"missing_values": [*MISSING_VALUES, *self.signs]} if self.signs else {}
         return parse({"label": label, "features": entries, "reader": self.how.as_json(), **absent})
 
@@ -115,7 +117,7 @@ Where: TypeAlias = Callable[[int], tuple[Mapping[str, object], bytes]]  # row ->
 
 
 def suggest(
-    data: object, told: dict[str, Any] | None = None, label: str | None = None, besides: Sequence[str] = ()
+    data: object, told: dict[str, Any] | None = None, label: object = None, besides: Sequence[str] = ()
 ) -> Suggestion:
     """Propose a spec for raw files, or for a table in memory.
 
@@ -123,7 +125,7 @@ def suggest(
     ----------
     data : paths, or what has columns with names; its first rows are looked at.
     told : what is known of the reader's options; the rest is guessed.
-    label : the column to predict; None: guessed.
+    label : the column to predict; None: guessed; of rows with several labels what a spec says of it.
     besides : columns with the labels of rows that have several, which are not looked at; then there is no ``label``.
 
     Raises
@@ -131,6 +133,12 @@ def suggest(
     DataError : there are no rows, or none that can be read (with the first line).
     SchemaError : there is no column ``label``.
     """
+    if not isinstance(label, str | None):
+        own = parse({"label": label}).label
+        assert own is not None
+        if own.several:
+            return suggest(data, told, besides=own.columns)._replace(several=own, guessed=False)
+        label = own.column
     if values.is_table(data):
         return of_table(data, label, told=told, besides=besides)
     found = reading.places(data)
@@ -248,7 +256,7 @@ def _proposed(
     lowercase = few is not None and "lowercase" in few.options
     classes = _classes(batch.columns[few.name], few.name, lowercase) if few is not None else ()
     guessed = label is None
-    return Suggestion(how, columns, chosen, batch.n_rows, guessed, classes, lowercase, broken, signs=signs)
+    return Suggestion(how, columns, chosen, batch.n_rows, guessed, classes, lowercase, broken=broken, signs=signs)
 
 
 def _missing_beside(columns: Mapping[str, pa.Array], decimal: str) -> tuple[str, ...]:
@@ -827,6 +835,8 @@ def as_yaml(found: Suggestion) -> str:
     note = "" if label is None else f"  # {label.distinct:,} distinct{guessed}"
     name = _quoted(found.label or "")
     name = f"{{column: {name}, lowercase: true}}" if found.lowercase else name
+    if found.several is not None:
+        name, note = json.dumps(_told(found.several), ensure_ascii=False), "  # several labels a row"
     lines += [f"label: {name}{note}", *_shares(found, label), "features:"]
     for column in found.columns:
         if column.name == found.label:
@@ -839,6 +849,12 @@ def as_yaml(found: Suggestion) -> str:
         lines += [f"    # {more}"] * bool(more)
         lines += [f"    {name}: {_option(value)}" for name, value in column.options.items()]
     return "\n".join([*lines, ""])
+
+
+def _told(label: Label) -> object:
+    """What a spec says of several labels a row, without what goes without saying."""
+    names = list(label.columns) if label.beside else label.column
+    return names if label.separator is None else {"column": names, "separator": label.separator}
 
 
 def notes(found: Suggestion) -> dict[str, object]:
