@@ -141,7 +141,7 @@ def look(things: list[str], by_shard: bool = False, names: dict[str, str] | None
 def _made(features: Mapping[str, object]) -> str:
     """Where the features come from."""
     kind = str(features.get("kind", "?"))
-    return "numbered in the data" if kind == "given" else kind
+    return "numbered in the data, from 0" if kind == "given" else kind
 
 
 def _parquet(path: str) -> bool:

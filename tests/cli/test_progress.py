@@ -357,3 +357,16 @@ def test_no_line_is_broken_however_narrow_the_terminal():
         plain.print(picture)
         lines = plain.file.getvalue().splitlines()
         assert len(lines) == 4 and all(len(line.rstrip()) <= width for line in lines), lines
+
+
+def test_on_a_terminal_a_message_breaks_between_words_and_a_command_stays_whole(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "40")
+    text = "three words of optimistic length and others that have no room beside them"
+    terminal.say("note:", text, "yellow")
+    assert capsys.readouterr().err.count("\n") == 1
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    terminal.say("note:", text, "yellow")
+    lines = click.unstyle(capsys.readouterr().err).splitlines()
+    assert len(lines) == 3 and max(map(len, lines)) <= 40 and " ".join(map(str.strip, lines)) == f"note: {text}"
+    terminal.say("error:", f"{text}; continue with:  bigclf fit rows -o m", "red")
+    assert capsys.readouterr().err.count("\n") == 1

@@ -35,6 +35,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 USAGE, INTERRUPTED, LIMITS, BAD_DATA = 2, 6, 4, 3
 RULE = "──"  # before the name of a step of a job
+COMMAND = "  bigclf "  # what is to be copied
 
 
 # Errors, warnings, signals
@@ -323,9 +324,14 @@ def terminable() -> Iterator[None]:
 
 
 def say(word: str, text: str, colour: str, joint: str = " ") -> None:
-    """One line on stderr, its first word in colour; above the live line, where one is drawn."""
+    """A line on stderr, its first word in colour; above the live line, where one is drawn. On a terminal a word without
+    room goes on below, unless the line ends with a command, which somebody copies."""
     text = printable(masked(" ".join(text.split("\n")))) if text else ""
-    if (used := console_in_use()) is None:
+    used = console_in_use()
+    if sys.stderr.isatty() and COMMAND not in text:
+        width = (used or console()).width
+        text = "\n  ".join(folded(text, width - len(word + joint)))
+    if used is None:
         click.echo(click.style(word, fg=colour, bold=True) + joint + text, err=True)
         return
     from rich.text import Text
