@@ -45,7 +45,7 @@ def show_table(algo: str, data: dict[str, int], bandwidth: int, lines: list[Line
 
     terminal.heading(f"a plan for {algo}", f"{plural(data['rows'], 'row')}, {plural(data['nnz'], 'non-zero')}; "
                      f"one core per worker, {format_bytes(bandwidth)}/s between them")  # fmt: skip
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0, header_style="bold")  # it has room in 80 columns
     for name in (
         "workers",
         "groups",
@@ -53,12 +53,12 @@ def show_table(algo: str, data: dict[str, int], bandwidth: int, lines: list[Line
         "passes",
         "a pass",
         "in all",
-        "speed-up",
-        "moved a pass",
+        "speed\n-up",
+        "moved\na pass",
         "worker",
         "driver",
     ):
-        table.add_column(name, justify="left" if name == "by" else "right")
+        table.add_column(name, justify="left" if name == "by" else "right", no_wrap=True)
     for line in lines:
         passes, seconds, faster = line["passes"], line["seconds"], line["speed_up"]
         table.add_row(
