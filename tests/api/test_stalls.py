@@ -86,7 +86,7 @@ def full_rows(apart):
     return x.astype(np.float32), y
 
 
-@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+@pytest.mark.parametrize("loss", ["hinge", pytest.param("squared_hinge", marks=pytest.mark.long)])
 def test_of_full_rows_a_pass_shows_whether_dual_variables_settle(loss, tmp_path, monkeypatch):
     monkeypatch.setattr(auto, "WORTH_A_TRIAL", 0.0)
     options = {"loss": loss, "bias": "none", "tol": 1e-4, "progress": False}

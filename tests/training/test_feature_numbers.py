@@ -68,7 +68,11 @@ FITS = [
 ]
 
 
-@pytest.mark.parametrize("options", FITS, ids=lambda options: "-".join(map(str, options.values())))
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param(o, marks=() if n in (0, 3) else pytest.mark.long) for n, o in enumerate(FITS)],
+    ids=lambda options: "-".join(map(str, options.values())),
+)
 def test_a_fit_has_the_bits_of_columns_numbered_by_hand(both, options):
     near, wide = both
     wanted, found = (bigclf.fit(data, progress=False, **options) for data in (near, wide))
@@ -98,6 +102,7 @@ def test_indices_of_either_width_become_places(tmp_path, width):
     assert np.array_equal(bigclf.fit(data, algo="pa2", epochs=1, progress=False).weights, wanted.weights)
 
 
+@pytest.mark.long
 def test_what_a_class_has_and_numbers_to_predict(tmp_path):
     x, _ = rows()
     three, numbers = np.arange(x.shape[0]) % 3, np.asarray(x.sum(axis=1)).ravel()
@@ -450,6 +455,7 @@ def test_the_command_line_from_text_to_predictions(tmp_path):
     assert f"kept for the {N} features that occur" in said[-1]
 
 
+@pytest.mark.long
 def test_a_model_of_hashed_columns_takes_tables_and_names_features(tmp_path, monkeypatch):
     lines = [f"{'yes' if k % 7 < 3 else 'no'},{k % 5},w{k % 7}" for k in range(200)]
     (tmp_path / "rows.csv").write_text("\n".join(["label,age,word", *lines]) + "\n")
