@@ -231,6 +231,27 @@ def fit(*given, segments=None, checkpoint_every=None, **options):
 
 
 @contextlib.contextmanager
+def control_group(kind, most):
+    """The file that takes the processes of a control group of so many bytes of "memory", or threads ("pids"); of
+    version 1 or 2."""
+    groups = dict(line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text().splitlines())
+    old, root = kind in groups, Path("/sys/fs/cgroup")
+    parent = root / kind / groups[kind].lstrip("/") if old else root / groups.get("", "/").lstrip("/")
+    group = parent / f"bigclf-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / ("memory.limit_in_bytes" if old and kind == "memory" else f"{kind}.max")).write_text(str(most))
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            group.rmdir()
+        pytest.skip(f"no control group of {kind} can be made here: {error}")
+    try:
+        yield group / "cgroup.procs"
+    finally:
+        group.rmdir()
+
+
+@contextlib.contextmanager
 def interrupted_after(commits):
     """A training inside is stopped, as by Ctrl-C, right after it has committed so many segments."""
     commit, made = Run._commit, 0

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     "--label",
     metavar="COL",
     multiple=True,
+    callback=columns.columns_named,
     help="With --suggest: the column to predict. Given more than once, a row has several labels.",
 )
 @click.option("--label-separator", metavar="TEXT", help="With --suggest: what stands between the labels in a cell.")
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 @columns.reader_options
 @terminal.json_option
 def command(
-    things: tuple[str, ...], as_json: bool, by_shard: bool, suggest: bool, label: tuple[str, ...],
+    things: tuple[str, ...], as_json: bool, by_shard: bool, suggest: bool, label: str | list[str] | None,
     label_separator: str | None, format: str | None, names: str | None, **options: object,
 ) -> None:  # fmt: skip
     """Describe shards, a model, a run directory or the results of a sweep, and list what to check before training.
@@ -55,7 +56,8 @@ def command(
     """
     reader = columns.reader_of(options, format)
     if suggest:
-        propose(list(things), columns.label_of(label, label_separator), reader, as_json)
+        said = columns.taken({"label": label, "label_separator": label_separator})
+        propose(list(things), columns.label_of(said), reader, as_json)
         return
     if label or label_separator or reader:
         raise click.UsageError("--label, --label-separator, --format and how a raw file is read go with --suggest")

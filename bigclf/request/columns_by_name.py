@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from bigclf import files
 from bigclf.conversion.tables.plain import are_plain, has_vectors, is_plain
 from bigclf.conversion.tables.reading import Place, are_raw, format_by_look, is_partitioned, places
-from bigclf.conversion.tables.suggest import is_label, labelled, of_table, suggest, which_label
+from bigclf.conversion.tables.suggest import is_label, of_table, suggest, which_label
 from bigclf.data import shards
 from bigclf.data.arrays import Arrays
 from bigclf.data.dataset import MANIFEST, Dataset
@@ -58,7 +58,7 @@ def _of_several(request: Request) -> Request:
         raise TypeError("y says which columns hold labels, and only tables and raw files have columns with names")
     if features is None:
         told = None if request["format"] is None else {"format": request["format"]}
-        return request.having(features=labelled(data, request.y, told), y=None)
+        return request.having(features=suggest(data, told, request.y).spec(), y=None)
     spec = parse(features)
     if spec.label is not None:
         raise TypeError("y says what the label is, and so does features: leave one out")

@@ -209,7 +209,7 @@ def test_the_command_with_several_numbers(shards, rates):
     told = json.loads(bigclf(*words, "--json")[0])
     assert [line["workers"] for line in told["table"]] == [1, 2, 8] and told["bandwidth"] == 10**9
     out = bigclf(*words)[0]
-    assert "in all" in out and "8 workers: " in out and "mixing" in out
+    assert "speed" in out and "-up" in out and "8 workers: " in out and "mixing" in out
 
 
 def test_the_command(shards, rates):

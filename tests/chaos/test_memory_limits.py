@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from test_memory_cap import memory_group
+from making import control_group
 
 import bigclf
 from bigclf.errors import MemoryBudgetError
@@ -29,7 +29,7 @@ def test_the_limit_of_a_nanny(chaos_cluster, shards):
 def test_the_limit_of_a_control_group(chaos_cluster, shards, answers):
     limit = 700_000_000
     answer = answers("perceptron")
-    with memory_group(limit) as members:
+    with control_group("memory", limit) as members:
         cluster = chaos_cluster(join=lambda: members.write_text(str(os.getpid()))).start(1)
         order = cluster.order(at="begin", epoch=2, first=2, do="hog", bytes=limit, seconds=20)
         try:

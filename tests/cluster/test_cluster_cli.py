@@ -191,7 +191,6 @@ def semaphores(pid):
 
 
 @pytest.mark.long
-@pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="needs semaphores with names in /dev/shm")
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL, None], ids=["told", "killed", "by itself"])
 def test_no_semaphore_outlives_the_processes_of_a_run(place, tmp_path, end):
     """Dask's processes make six a worker, and the system keeps them until it is started anew."""

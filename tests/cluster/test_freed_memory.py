@@ -4,10 +4,6 @@ import os
 import subprocess
 import sys
 
-import pytest
-
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="of glibc")
-
 
 def test_a_worker_keeps_the_memory_of_arrays_for_the_next():
     text = """if True:

@@ -237,3 +237,11 @@ def test_a_cell_that_is_neither_0_nor_1_is_told_by_its_line(tmp_path):
         main, ["convert", str(table), str(tmp_path / "s"), "--label", "sport", "--label", "money"]
     )
     assert told.exit_code == 3 and "line 42: column money: '2' is neither 0 nor 1" in told.stderr
+
+
+def test_a_proposal_keeps_what_was_said_of_the_label(tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("pages,age\n" + "1,2\n2.5,3\n" * 20)
+    told = bigclf.suggest(table, {"column": "pages", "above": 2})
+    assert told.spec().label.above == 2 and parse(yaml.safe_load(str(told))) == told.spec()
+    assert told.spec().columns == ("age",)

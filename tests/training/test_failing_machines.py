@@ -1,6 +1,5 @@
 """Runs on machines that fail: directories that go, file systems that are full or read-only, clocks that jump."""
 
-import contextlib
 import glob
 import json
 import os
@@ -10,10 +9,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 
 import pytest
-from making import environment, random_rows, shards_of
+from making import control_group, environment, random_rows, shards_of
 
 import bigclf
 from bigclf import files
@@ -82,31 +80,13 @@ def test_more_files_than_a_process_may_open(tmp_path):
     assert len(os.listdir(tmp_path / "p")) == len(shards.files)
 
 
-@contextlib.contextmanager
-def tasks_group(most):
-    """The file that takes the processes of a control group of at most so many threads (version 1 or 2)."""
-    groups = dict(line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text().splitlines())
-    old, root = "pids" in groups, Path("/sys/fs/cgroup")
-    parent = root / "pids" / groups["pids"].lstrip("/") if old else root / groups.get("", "/").lstrip("/")
-    group = parent / f"bigclf-test-{os.getpid()}"
-    try:
-        group.mkdir()
-        (group / "pids.max").write_text(str(most))
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            group.rmdir()
-        pytest.skip(f"no control group of threads can be made here: {error}")
-    yield group / "cgroup.procs"
-    group.rmdir()
-
-
 @pytest.mark.root
 @pytest.mark.parametrize("words", [["--algo", "pa1"], ["--algo", "dcd", "--loss", "hinge", "--threads", "2"]])
 @pytest.mark.parametrize("most", [4, 8, 64])
 def test_more_threads_than_a_command_may_start(shards, tmp_path, most, words):
     """It ends as ever, or says which limit to raise, and leaves nothing."""
     line = [sys.executable, "-m", "bigclf", "fit", shards.files[0], "-o", tmp_path / "m", "--epochs", "2", *words]
-    with tasks_group(most) as members:
+    with control_group("pids", most) as members:
         done = subprocess.run(
             [*map(str, line)], env=environment(OPENBLAS_NUM_THREADS="1"), capture_output=True, text=True, timeout=100,
             check=False, preexec_fn=lambda: members.write_text(str(os.getpid())),

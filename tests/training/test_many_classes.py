@@ -9,7 +9,7 @@ import tracemalloc
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from test_memory_cap import memory_group
+from making import control_group
 
 import bigclf
 from bigclf.conversion.convert import write_shards
@@ -104,7 +104,7 @@ def test_fifty_classes_of_text_under_a_limit(tmp_path, share, more):
     shards = write(tmp_path / "s", 50, 1 << 19, 2500, length=100)
     memory = int(share * least_of(shards))
     words = ["fit", shards, "-o", str(tmp_path / "m"), "--memory", str(memory), "--json", *more]
-    with memory_group(memory + 200 * 2**20) as members:
+    with control_group("memory", memory + 200 * 2**20) as members:
         program = [sys.executable, "-m", "bigclf", *words]
         join = lambda: members.write_text(str(os.getpid()))  # noqa: E731
         done = subprocess.run(program, preexec_fn=join, capture_output=True, text=True, timeout=280)

@@ -5,37 +5,17 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from making import control_group
 
 from bigclf.conversion.convert import write_shards
 
 LIMIT = 512 * 2**20
 POSITIONS, CODES, ROWS = 500, 64, 80_000  # 40 M non-zeros: 320 MB in memory
-
-
-@contextlib.contextmanager
-def memory_group(limit):
-    """The file that takes the processes of a control group of ``limit`` bytes (version 1 or 2)."""
-    groups = dict(line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text().splitlines())
-    old, root = "memory" in groups, Path("/sys/fs/cgroup")
-    parent = root / "memory" / groups["memory"].lstrip("/") if old else root / groups.get("", "/").lstrip("/")
-    group = parent / f"bigclf-test-{os.getpid()}"
-    try:
-        group.mkdir()
-        (group / ("memory.limit_in_bytes" if old else "memory.max")).write_text(str(limit))
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            group.rmdir()
-        pytest.skip(f"no memory control group can be made here: {error}")
-    try:
-        yield group / "cgroup.procs"
-    finally:
-        group.rmdir()
 
 
 def rows(block_rows=4000):
@@ -68,7 +48,7 @@ def test_256_mb_live_under_512_mb_of_memory_and_page_cache(tmp_path, working_set
         "256MB",
     ]
     words += ["--tol", "1e-2", "--epochs", "30", "--json", *working_set]
-    with memory_group(LIMIT) as members:
+    with control_group("memory", LIMIT) as members:
 
         def join():
             members.write_text(str(os.getpid()))
@@ -112,7 +92,7 @@ def test_a_set_that_takes_over_the_memory_of_decoding_keeps_to_the_budget(tmp_pa
     subprocess.run([*program, "--epochs", "2"], capture_output=True, timeout=280)  # compiling takes memory of its own
     found, resumed = [], ["--run-dir", str(tmp_path / "run"), "--resume"]
     for epochs in ("2", "5"):
-        with memory_group(LIMIT // 2) as members:
+        with control_group("memory", LIMIT // 2) as members:
 
             def join(members=members):
                 members.write_text(str(os.getpid()))
@@ -139,7 +119,7 @@ def test_rows_without_entries_are_read_under_256_mb_of_memory_and_page_cache(tmp
     lines = "import sys, bigclf; found = bigclf.Dataset(sys.argv[1]); print(sum(b.n_rows for b in found.blocks()))"
     program = [sys.executable, "-c", lines, str(tmp_path / "f.parquet")]
     home = {**os.environ, "BIGCLF_CACHE_DIR": str(tmp_path / "cache")}
-    with memory_group(LIMIT // 2) as members:
+    with control_group("memory", LIMIT // 2) as members:
 
         def join():
             members.write_text(str(os.getpid()))

@@ -51,7 +51,7 @@ def columns_options(command: Command) -> Command:
                      " read them."),
         click.option("--features-of", metavar="MODEL|SHARDS", help="Make the same features as a model or shards, with"
                      " their means, categories and vocabulary."),
-        click.option("--label", metavar="COL", multiple=True, callback=_columns_named, help="Column to predict. Given"
+        click.option("--label", metavar="COL", multiple=True, callback=columns_named, help="Column to predict. Given"
                      " more than once, a row has several labels: the values of these columns, or the names of those"
                      " that hold 1."),
         click.option("--label-separator", metavar="TEXT", help="What stands between the labels in a cell of the label"
@@ -187,18 +187,12 @@ def taken(options: dict[str, object]) -> dict[str, object]:
     return {name: value for name in OPTIONS if (value := options.pop(name, None)) is not None}
 
 
-def _columns_named(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> str | list[str] | None:
+def columns_named(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> str | list[str] | None:
     """A column, several, or none."""
     return list(value) if len(value) > 1 else value[0] if value else None
 
 
-def label_of(names: tuple[str, ...], separator: str | None) -> object:
-    """What --label and --label-separator say, as a spec has it; None: nothing."""
-    said = {"label": list(names) if len(names) > 1 else names[0]} if names else {}
-    return _label(said | ({} if separator is None else {"label_separator": separator}))
-
-
-def _label(said: Mapping[str, object], known: Mapping[str, object] | None = None) -> object:
+def label_of(said: Mapping[str, object], known: Mapping[str, object] | None = None) -> object:
     """What the options say of the label as a spec has it, where a spec says ``known``; None: nothing.
 
     Raises
@@ -252,13 +246,11 @@ def features_of(said: dict[str, Any], data: list[str], format: str | None) -> Fe
     if "features_of" in said:
         return _of(said["features_of"])
     names = {kind: _listed(said[kind]) for kind in ("numeric", "categorical", "text", "date") if kind in said}
-    label = _label(said)
+    label = label_of(said)
     if not names and format != "text":
-        from bigclf.conversion.tables.suggest import is_label, labelled, suggest, which_label
+        from bigclf.conversion.tables.suggest import is_label, suggest, which_label
 
-        if isinstance(label, list | dict):
-            return dataclasses.replace(labelled(data, label, reader), hash_bits=said.get("hash_bits"))
-        found = suggest(data, reader, None if label is None else str(label))
+        found = suggest(data, reader, label)
         spec = found.spec()
         if "label" not in said and found.how.format != "text":
             if spec.label is None or not is_label(spec.label.column):
@@ -408,7 +400,7 @@ def _declared(said: dict[str, Any], reader: dict[str, object], data: list[str]) 
     told["reader"] |= reader
     if "format" not in told["reader"] and (form := format_of(data)):
         told["reader"]["format"] = form
-    told.update({"label": _label(said, told["label"])}, **{n: said[n] for n in ("hash_bits",) if n in said})
+    told.update({"label": label_of(said, told["label"])}, **{n: said[n] for n in ("hash_bits",) if n in said})
     return parse(told)
 
 

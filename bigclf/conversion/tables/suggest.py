@@ -89,7 +89,7 @@ class Suggestion(NamedTuple):
     guessed: bool = False  # the label
     classes: tuple[tuple[str, int], ...] = ()
     lowercase: bool = False  # the label's
-    several: Label | None = None  # of rows with several labels, in place of ``label``
+    said: Label | None = None  # what was said of the label beside a name, in place of ``label``
     broken: Reasons | None = None
     in_memory: bool = False
     signs: tuple[str, ...] = ()
@@ -108,7 +108,7 @@ class Suggestion(NamedTuple):
         if not entries and self.how.format != "text":
             raise SchemaError(NO_FEATURE)
         label: object = {"column": self.label, "lowercase": True} if self.lowercase else self.label
-        label = label if self.several is None else label_entry(self.several)
+        label = label if self.said is None else label_entry(self.said)
         absent = {"missing_values": [*MISSING_VALUES, *self.signs]} if self.signs else {}
         return parse({"label": label, "features": entries, "reader": self.how.as_json(), **absent})
 
@@ -125,8 +125,8 @@ def suggest(
     ----------
     data : paths, or what has columns with names; its first rows are looked at.
     told : what is known of the reader's options; the rest is guessed.
-    label : the column to predict; None: guessed; of rows with several labels what a spec says of it.
-    besides : columns with the labels of rows that have several, which are not looked at; then there is no ``label``.
+    label : the column to predict; None: guessed; or what a spec says of it, as of rows with several labels.
+    besides : columns of the label that are not looked at; then there is no ``label``.
 
     Raises
     ------
@@ -136,9 +136,7 @@ def suggest(
     if not isinstance(label, str | None):
         own = parse({"label": label}).label
         assert own is not None
-        if own.several:
-            return suggest(data, told, besides=own.columns)._replace(several=own, guessed=False)
-        label = own.column
+        return suggest(data, told, besides=own.columns)._replace(said=own, guessed=False)
     if values.is_table(data):
         return of_table(data, label, told=told, besides=besides)
     found = reading.places(data)
@@ -158,18 +156,6 @@ def suggest(
     if how.format in ("csv", "tsv") and "decimal" not in (told or {}) and _has_decimal_commas(batch.columns):
         how = dataclasses.replace(how, decimal=",")
     return _proposed(how, batch, label, _index(place, how), _broken(place, batch), bool(besides))
-
-
-def labelled(data: object, label: object, told: Mapping[str, object] | None = None) -> Spec:
-    """The spec proposed for raw files or a table whose rows have several labels; ``label`` : what a spec says of it.
-
-    Raises
-    ------
-    DataError, SchemaError : as ``suggest``.
-    """
-    own = parse({"label": label}).label
-    assert own is not None
-    return dataclasses.replace(suggest(data, dict(told or {}), besides=own.columns).spec(), label=own)
 
 
 def of_table(
@@ -835,8 +821,8 @@ def as_yaml(found: Suggestion) -> str:
     note = "" if label is None else f"  # {label.distinct:,} distinct{guessed}"
     name = _quoted(found.label or "")
     name = f"{{column: {name}, lowercase: true}}" if found.lowercase else name
-    if found.several is not None:
-        name, note = json.dumps(_told(found.several), ensure_ascii=False), "  # several labels a row"
+    if found.said is not None:
+        name, note = json.dumps(_told(found.said), ensure_ascii=False), ""
     lines += [f"label: {name}{note}", *_shares(found, label), "features:"]
     for column in found.columns:
         if column.name == found.label:
@@ -852,9 +838,10 @@ def as_yaml(found: Suggestion) -> str:
 
 
 def _told(label: Label) -> object:
-    """What a spec says of several labels a row, without what goes without saying."""
-    names = list(label.columns) if label.beside else label.column
-    return names if label.separator is None else {"column": names, "separator": label.separator}
+    """What a spec says of the label, without what goes without saying."""
+    plain = label_entry(Label(label.column))
+    told = {name: value for name, value in label_entry(label).items() if name == "column" or value != plain.get(name)}
+    return told if len(told) > 1 else told["column"]
 
 
 def notes(found: Suggestion) -> dict[str, object]:
