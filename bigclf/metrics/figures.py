@@ -984,8 +984,11 @@ def rows_to_measure(model: Model, rows: Stored, named: Stored) -> Dataset:
 def _require_known(
     model: Model, labels: np.ndarray, counts: np.ndarray, file: str | None = None, column: str | None = None
 ) -> None:
-    """Refuse rows of ``labels`` [L], ``counts`` [L] of each, where the model knows none: all its answers are wrong."""
+    """Refuse rows of ``labels`` [L], ``counts`` [L] of each, where the model knows none: all its answers are wrong; or
+    where a row may have several and none has any."""
     labels = labels[counts > 0]
+    if not labels.size and model.multilabel:
+        raise DataError("no row has a label: there is nothing to measure the model on", file=file, column=column)
     if labels.size and (class_positions(model, labels) < 0).all():
         mine, theirs = (", ".join(map(repr, some[:5].tolist())) + ", ..." * (some.size > 5)
                         for some in (model.classes_, labels))  # fmt: skip

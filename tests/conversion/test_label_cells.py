@@ -245,3 +245,24 @@ def test_a_proposal_keeps_what_was_said_of_the_label(tmp_path):
     told = bigclf.suggest(table, {"column": "pages", "above": 2})
     assert told.spec().label.above == 2 and parse(yaml.safe_load(str(told))) == told.spec()
     assert told.spec().columns == ("age",)
+
+
+def test_0_and_1_beside_a_separator_are_no_labels_in_silence(tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("pages,sport,money\n" + "1,0,1\n2.5,1,0\n" * 20)
+    label = {"column": ["sport", "money"], "separator": ";"}
+    with pytest.raises(SchemaError, match="a separator would make these the labels"):
+        bigclf.fit(table, label, epochs=1, algo="pa1", progress=False)
+    assert bigclf.suggest(table, {**label, "type": "labels"}).spec().label.type == "labels"
+    model = bigclf.fit(table, {**label, "type": "labels"}, epochs=1, algo="pa1", progress=False)
+    assert model.classes_.tolist() == ["0", "1"]
+
+
+def test_rows_without_any_label_cannot_be_measured_on(tmp_path):
+    table, empty = tmp_path / "t.csv", tmp_path / "e.csv"
+    table.write_text("pages,tags\n" + "1,a;b\n2.5,\n3,b\n" * 20)
+    empty.write_text("pages,tags\n" + "1,\n2,;\n")
+    model = bigclf.fit(table, {"column": "tags", "separator": ";"}, epochs=1, algo="pa1", progress=False)
+    with pytest.raises(DataError, match="no row has a label") as error:
+        bigclf.evaluate(model, empty)
+    assert (error.value.file, error.value.column) == (str(empty), "tags")

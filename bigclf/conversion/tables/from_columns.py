@@ -312,7 +312,7 @@ def _kind_of_several(columns: list[pa.Array], spec: Spec, label: Label) -> str:
 
     Raises
     ------
-    SchemaError : some columns hold 0 and 1 and others do not.
+    SchemaError : some columns hold 0 and 1 and others do not, or all do beside a separator.
     """
     if not label.beside:
         return "labels"
@@ -327,6 +327,12 @@ def _kind_of_several(columns: list[pa.Array], spec: Spec, label: Label) -> str:
             "does not (if 0 and 1 are labels, set type: labels for the label in the spec)"
         )
         raise SchemaError(message, column=no[0])
+    if yes and not no and label.separator is not None:
+        message = (
+            "the columns of labels hold 0 and 1, and a separator would make these the labels; leave it out, or set "
+            "type: labels for the label in the spec"
+        )
+        raise SchemaError(message, column=yes[0])
     return "indicators" if yes and label.separator is None else "labels"
 
 
