@@ -21,6 +21,7 @@ from bigclf.request.spreading import (
     deals_out,
     has_room,
     how_dealt,
+    idle_text,
     may_gather,
     require_joining,
     speed_up,
@@ -39,6 +40,7 @@ from bigclf.training.problems import (
 )
 from bigclf.training.records.run_directory import groups_before, plan_before
 from bigclf.training.sources import require_usable, warm
+from bigclf.units import plural
 
 if TYPE_CHECKING:
     from bigclf.cluster.link import Link
@@ -145,6 +147,8 @@ def prepare(
     if source.sets is not None and request.verb in ("sweep", "path"):
         raise TypeError(f"{request.verb} does not take rows with several labels yet; fit them with one C after another")
     groups = least if request["groups"] is not None else min(least, source.n_chunks)
+    if link is not None and (least > 1 or request["groups"] is not None):  # else it was said why there is one group
+        _say_who_is_idle(request, found, int(link.count(request["patience"].idle)), groups, source.n_chunks)
     settings = request.settings(groups, request["mixing"] if groups > 1 else None)
     class_weights = None if regression else class_weight_array(request["class_weight"], source)
     for setting in {setting.method.name: setting for each in settings for setting in each}.values():
@@ -159,6 +163,15 @@ def prepare(
                  before=plan_before(request["run_dir"]) if request["resume"] else {},
                  stored=link is None and is_stored(source, request["local_dir"]))  # fmt: skip
     return Prepared(source, settings, class_weights, groups, shape)
+
+
+def _say_who_is_idle(request: Request, found: Found, workers: int, groups: int, chunks: int) -> None:
+    """Warn of workers that have no group, unless problems are dealt out to them."""
+    if groups == 1 and _problems(request, found.counts()) > 1:
+        return
+    few = f"the data have {plural(chunks, 'chunk')}; `bigclf convert --chunk-nnz` with a smaller number makes more"
+    if text := idle_text(workers, groups, few if chunks < workers else ""):
+        log.warning("%s", text)
 
 
 def is_stored(source: object, local_dir: Any) -> bool:
@@ -204,15 +217,20 @@ def default_groups(request: Request, link: Link | None, found: Found) -> int:
 
 def dealt_out(request: Request, shape: Shape, workers: int) -> int:
     """How many problems are dealt out to so many workers; 0: none, rows may be cut."""
+    problems = _problems(request, shape)
+    methods = [each[0].method for each in request.at_first()]
+    return problems if deals_out(methods, request.verb == "sweep", problems, workers) else 0
+
+
+def _problems(request: Request, shape: Shape) -> int:
+    """How many problems a run has, of several runs the least: classes, points and folds."""
 
     def of_one(setting: Setting) -> int:
         together = setting.method.all_classes or setting.loss in REGRESSION or shape.classes <= 2
         return 1 if together else shape.classes
 
     settings, folds = request.at_first(), max(1, request.options.get("folds") or 1)
-    problems = min(folds * sum(of_one(setting) for setting in each) for each in settings)  # of a run
-    dealt = deals_out([each[0].method for each in settings], request.verb == "sweep", problems, workers)
-    return problems if dealt else 0
+    return min(folds * sum(of_one(setting) for setting in each) for each in settings)
 
 
 def asked_of(request: Request, setting: Setting, shape: Shape, groups: int) -> Asked:

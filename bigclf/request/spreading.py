@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from bigclf.maths.losses import BOXED
 from bigclf.methods.method import Dual, Method
 from bigclf.request.auto import Asked, predicted, stays_apart
+from bigclf.units import plural
 
 PAYS = 1.7  # a smaller speed-up is not worth a cluster, and what is predicted for two workers was not reached
 # Of a run in one process, the part that groups do to their gathered set in one place: 0.65 to 0.86 in 2 and 4 groups
@@ -98,6 +99,15 @@ def advice(name: str, workers: int, faster: float, apart: str | None = None) -> 
         f"one process is faster for {name}: {why}. So one of the {workers} workers trains on all rows, in one group; "
         f"all of them measure and predict (groups={workers} splits the rows anyway)"
     )
+
+
+def idle_text(workers: int, groups: int, why: str = "") -> str:
+    """That workers are there which have no rows to train on; empty where all have some. ``why`` : no more groups."""
+    if groups >= workers:
+        return ""
+    idle = plural(workers - groups, "worker")
+    said = f"{plural(groups, 'group')} of rows for {workers:,} workers: {idle} will be idle in training"
+    return f"{said}{why and f' ({why})'}"
 
 
 def deals_out(methods: Sequence[Method], sweeps: bool, problems: int, workers: int) -> bool:

@@ -2,6 +2,7 @@
 
 import logging
 
+import numpy as np
 import pytest
 from making import random_rows, shards_of
 
@@ -109,3 +110,35 @@ def test_advice_is_empty_where_groups_pay():
     assert advice("dcd", 8, PAYS) == ""
     assert "8 groups are predicted to have 1.2 times its speed" in advice("dcd", 8, 1.2)
     assert "many more passes" in advice("dcd_mc", 8, 0.0)
+
+
+def warned(caplog):
+    return [record.getMessage() for record in caplog.records if "will be idle" in record.getMessage()]
+
+
+def test_workers_without_rows_are_named(client, caplog, quiet, tmp_path):
+    """Rows that are one group, since there is one chunk or somebody said so."""
+    rows = random_rows(300, 20, noise=0.5)
+    words = dict(memory="64MB", progress=False, epochs=2)
+    one, many = (shards_of(tmp_path / str(nnz), *rows, chunk_nnz=nnz) for nnz in (10**6, 500))
+    for data, more, why in (
+        (one, {}, "(the data have 1 chunk; `bigclf convert --chunk-nnz`"),
+        (many, {"groups": 1}, "in training"),
+    ):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "bigclf"):
+            bigclf.fit(data, workers=client, **{"algo": "pa1"} | words | more)
+        (line,) = warned(caplog)
+        assert line.startswith("1 group of rows for 2 workers: 1 worker will be idle") and why in line
+
+
+def test_nothing_is_said_where_no_worker_is_idle(client, caplog, quiet, tmp_path):
+    x, y = random_rows(300, 20, noise=0.5)
+    shards = shards_of(tmp_path / "many", x, y, chunk_nnz=500)
+    words = dict(algo="pa1", memory="64MB", progress=False, epochs=2)
+    classes = shards_of(tmp_path / "classes", x, np.arange(300) % 3, chunk_nnz=10**6)
+    with caplog.at_level(logging.WARNING, "bigclf"):
+        bigclf.fit(shards, workers=client, **words)
+        bigclf.fit(classes, workers=client, groups=1, multiclass="one-vs-rest", **words)  # problems are dealt out
+        bigclf.fit(shards, **words)
+    assert not warned(caplog)
