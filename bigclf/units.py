@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([kmgtp]?)(i?)b?\s*", re.IGNORECASE)
@@ -59,6 +59,11 @@ SMALL = 1_000_000  # bytes at the peak that are lost among those of interpreter 
 def format_peak(n: float) -> str:
     """Bytes that training took at its peak, as text; of few no more can be told than that they are few."""
     return format_bytes(n) if n >= SMALL else f"less than {format_bytes(SMALL)}"
+
+
+def in_worker(memory: Mapping[str, int]) -> str:
+    """What is said beside the memory of the process that drives a run on a cluster; nothing where it ran alone."""
+    return f" in the driver, {format_peak(memory['worker'])} in the largest worker" if "worker" in memory else ""
 
 
 def within_plan(planned: float, peak: float) -> str:

@@ -26,7 +26,7 @@ from bigclf.training.problems import progress_of
 from bigclf.training.pruning import pruned
 from bigclf.training.run import Run
 from bigclf.training.sources import longest_row
-from bigclf.units import format_bytes, format_seconds, plural
+from bigclf.units import format_bytes, format_seconds, in_worker, plural
 from bigclf.version import __version__
 
 if TYPE_CHECKING:
@@ -60,7 +60,8 @@ class Result:
         trained on, where that is known: then it is no estimate for other rows.
     plan : as in ``run.json``; memory : bytes ``base`` (interpreter and libraries), ``planned`` (without the
         room for decoding where the raw store had every row, and for touched places that did not come to be), ``peak``
-        (anonymous).
+        (anonymous) of this process; with workers also ``worker``, what the largest of them had at the peak besides
+        interpreter and libraries.
     stopped : "tolerance", "settled" (an epoch learned from no row, so that no further one would), "epochs", "seconds",
         "validation" or "stalled" (floating point has no better answer); converged : whether it was the first, the
         second or validation, or, of a method without a certificate, epochs.
@@ -102,7 +103,9 @@ class Result:
             "progressive validation": "" if proved else quality_text(before),
             "epochs": f"{self.epochs:,}, with {self.reads:,} {'pass' if self.reads == 1 else 'passes'} over the data",
             "time": format_seconds(self.seconds),
-            "memory": f"{format_bytes(self.memory['peak'])} at the peak" if self.memory.get("peak") else "",
+            "memory": f"{format_bytes(self.memory['peak'])} at the peak{in_worker(self.memory)}"
+            if self.memory.get("peak")
+            else "",
             "stopped by": self.stopped,
         }
         return card("Training", facts, self._curve())
@@ -307,6 +310,7 @@ def result_of(run: Run, plan: Plan, history: list[Record], peak: PeakMemory, sou
             "base": peak.base,
             "planned": peak.base + planned,
             "peak": max(peak.peak, anonymous_bytes()),
+            **({"worker": run.engine.worker_memory} if run.engine.worker_memory else {}),
         },
         stopped=run.stopped,
         mistakes=sum(status.total.mistakes for status in run.status),

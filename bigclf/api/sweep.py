@@ -380,7 +380,7 @@ def best_of_all(tasks: list[Task], run_dir: files.PathLike | None, refit: bool) 
         seconds=sum(one.seconds for one in each), reads=sum(one.reads for one in each),
         converged=all(one.converged for one in each), models=[model for one in each for model in one.models],
         history=[record for one in each for record in one.history],
-        memory={name: max(one.memory[name] for one in each) for name in best.memory},
+        memory={name: max(one.memory.get(name, 0) for one in each) for name in best.memory},
     )  # fmt: skip
 
 
@@ -707,7 +707,7 @@ class Task:
         part: Any = types.SimpleNamespace(
             problems=[run.problems[n] for n in numbers], status=[run.status[n] for n in numbers],
             states=[run.states[n] for n in numbers], conductors=[run.conductors[n] for n in numbers],
-            method=run.method, tol=run.tol, stopped=run.stopped,
+            method=run.method, tol=run.tol, stopped=run.stopped, engine=run.engine,
             reads=run.reads, epoch=run.epoch, clock=run.clock, counts=run.counts, best=BestEpoch(None),
             let_go=lambda number: None,  # the answers of all points are still to be measured
         )  # fmt: skip

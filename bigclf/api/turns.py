@@ -185,7 +185,7 @@ def joined(results: list[Result]) -> Result:
         reads=sum(result.reads for result in results),
         epochs=max(result.epochs for result in results),
         seconds=sum(result.seconds for result in results),
-        memory={name: max(result.memory[name] for result in results) for name in first.memory},
+        memory={name: max(result.memory.get(name, 0) for result in results) for name in first.memory},
         stopped=late.stopped,
         mistakes=sum(result.mistakes for result in results),
         bytes_read=sum(result.bytes_read for result in results),

@@ -24,7 +24,7 @@ from bigclf.cli.inspect import (
 from bigclf.cli.shared import columns, flags, terminal
 from bigclf.errors import BigclfError, ClusterError, DataError, Interrupted, RunError
 from bigclf.progress import quality_text
-from bigclf.units import format_bytes, format_peak, format_seconds, plural, within_plan
+from bigclf.units import format_bytes, format_peak, format_seconds, in_worker, plural, within_plan
 
 if TYPE_CHECKING:
     from bigclf.cli.jobs.record import Record
@@ -445,6 +445,7 @@ def memory_text(memory: Mapping[str, int] | None) -> str | None:
         return None
     base = memory.get("base", 0)
     planned, peak = (max(memory.get(key, 0) - base, 0) for key in ("planned", "peak"))
-    taken = f"{format_peak(peak)} at the peak{within_plan(planned, peak)}"
+    most = memory.get("worker", peak)  # the plan is that of a process that makes visits
+    taken = f"{format_peak(peak)} at the peak{in_worker(memory)}{within_plan(planned, most)}"
     return (f"{format_bytes(planned)} planned, {taken}, plus {format_bytes(base)} for interpreter and "
             "libraries")  # fmt: skip

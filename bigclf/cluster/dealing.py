@@ -222,6 +222,7 @@ class ShareEngine(DaskEngine):
 
     def _accept(self, unit: int, address: str, answer: Outcome) -> None:
         assert self._round is not None
+        self.worker_memory = max(self.worker_memory, answer.facts["memory"])
         share, states = self._shares[unit], dict(zip(self._round.todo, self._round.states, strict=True))
         parts = []
         for number, part in zip(share, answer.parts, strict=False):

@@ -777,6 +777,7 @@ class DaskEngine(JoiningCrew):
 
     remembers = True
     deals = False
+    worker_memory = 0
 
     def __init__(
         self,
@@ -961,6 +962,7 @@ class DaskEngine(JoiningCrew):
     def _accept(self, unit: int, address: str, answer: Outcome) -> None:
         outcome = answer
         assert self._round is not None
+        self.worker_memory = max(self.worker_memory, outcome.facts["memory"])
         if self._joining is not None:
             self._joining.hold(unit, address)
         if unit in self._accepted:  # made again, since what it had come to was lost

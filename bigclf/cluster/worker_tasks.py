@@ -21,12 +21,13 @@ from bigclf import files
 from bigclf.cluster.holdings import Fetch, Given, Holdings, Joined, Name, Unreached, Wanted, join
 from bigclf.data.arrays import Arrays
 from bigclf.errors import DataError
-from bigclf.machine import Facts, facts
+from bigclf.machine import Facts, anonymous_bytes, facts
 from bigclf.maths.deltas import Cut, Delta, Picked, S, applied, apply, difference, fill, filled, picked
 from bigclf.maths.mixing import FAN, Weights
 from bigclf.methods.method import Way
 from bigclf.stream.row_files import FiledArray
 from bigclf.training.executor import Bench, Job, Missing
+from bigclf.training.memory import PeakMemory, release_freed
 from bigclf.training.plan import Plan
 from bigclf.training.records.run_directory import load_rows, publish_arrays
 from bigclf.training.roles.steps import way_of
@@ -82,6 +83,8 @@ class Place:
     """What a worker keeps of a run."""
 
     def __init__(self, job: Job, bench: Callable[[Job], Bench] = Bench) -> None:
+        release_freed()  # what the run before it left would hide what this one takes
+        self.memory_before = anonymous_bytes()
         self.job, self.bench = job, bench(job)
         self.lock = threading.Lock()
         self.used = time.monotonic()
@@ -91,6 +94,10 @@ class Place:
         self.base: int | None = 0  # version that these are changes to
         self._arriving: tuple[int, int, Arriving] = -1, -1, {}  # version, base and the cuts that have come of it
         self.holdings = Holdings()
+
+    def weighed(self, outcome: Outcome, peak: PeakMemory) -> Outcome:
+        """With the fact ``memory``: bytes that this process had at the peak, less interpreter and libraries."""
+        return outcome._replace(facts=outcome.facts | {"memory": max(0, peak.peak - self.memory_before)})
 
     def fresh_states(self) -> list[object]:
         return [p.setting.shared(self.job.source.n_features, self.job.plan.dtype) for p in self.job.problems]
@@ -228,7 +235,7 @@ def make_visit(
     """
     what: Visit = visit.content
     place = place_of(job.content, slot)
-    with place.lock:
+    with place.lock, PeakMemory() as peak:
         place.used = time.monotonic()
         place.take(what.version, None if shipment is None else shipment.content)
         place.holdings.begin(holds)
@@ -256,7 +263,7 @@ def make_visit(
                 place.bench.recycle(group)
         if holds:
             parts = _held(holds, what, parts, states, place)
-        return outcome._replace(parts=parts, carry=carry)
+    return place.weighed(outcome._replace(parts=parts, carry=carry), peak)
 
 
 def _held(round: int, visit: Visit, parts: list[Part], states: Sequence[Weights], place: Place) -> list[Part]:

@@ -189,8 +189,9 @@ def _cost_tiles(subject: Subject) -> list[Tile]:
     if "peak" in memory:
         base = memory.get("base", 0)
         peak, planned = max(0, memory["peak"] - base), max(0, memory.get("planned", 0) - base)
+        peak = memory.get("worker", peak)  # whose plan it is
         note = f"of {format_bytes(planned)} planned{within_plan(planned, peak)}" if "planned" in memory else ""
-        found.append(Tile("Peak memory", format_peak(peak), note))
+        found.append(Tile("Peak memory" + " of a worker" * ("worker" in memory), format_peak(peak), note))
     return found
 
 
@@ -575,6 +576,7 @@ def memory_section(subject: Subject) -> Section:
         ("interpreter and libraries", memory.get("base")),
         ("planned in addition", memory["planned"] - memory["base"] if "planned" in memory else None),
         ("peak, in addition", max(0, memory["peak"] - memory["base"]) if "peak" in memory else None),
+        ("peak of the largest worker, in addition", memory.get("worker")),
         ("read", facts.get("bytes_read", last.get("bytes_read"))),
         ("moved between workers", last.get("bytes_moved")),
         ("dual variables on disk", plan.get("rows_bytes")),

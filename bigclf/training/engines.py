@@ -52,10 +52,13 @@ class Engine(Protocol):
     ----------
     workers : processes at work now. bytes_moved : sent and received since the start. remembers : when a round is
     broken off, it can still tell what groups carried before it. deals : problems are dealt out, of one group.
+    worker_memory : bytes that the largest of other processes had at the peak, less interpreter and libraries; 0: there
+    are none.
     """
 
     remembers: bool
     deals: bool
+    worker_memory: int
 
     bytes_moved: int
 
@@ -93,7 +96,7 @@ class LocalEngine:
     """Every visit in this process, in group order."""
 
     workers = 1
-    bytes_moved = 0
+    bytes_moved = worker_memory = 0
     remembers = deals = False
 
     def __init__(self, job: Job, idle: Callable[[], None], advance: Callable[[int, int], None]) -> None:

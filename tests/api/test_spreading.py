@@ -20,6 +20,7 @@ from bigclf.request.spreading import (
     has_room,
     speed_up,
 )
+from bigclf.units import in_worker
 
 distributed = pytest.importorskip("distributed")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -142,3 +143,11 @@ def test_nothing_is_said_where_no_worker_is_idle(client, caplog, quiet, tmp_path
         bigclf.fit(classes, workers=client, groups=1, multiclass="one-vs-rest", **words)  # problems are dealt out
         bigclf.fit(shards, **words)
     assert not warned(caplog)
+
+
+def test_a_run_on_workers_says_what_the_largest_of_them_took(client, quiet):
+    x, y = random_rows(300, 2**20, 20 / 2**20, noise=0.5)
+    words = dict(algo="pa1", memory="200MB", progress=False, epochs=1)
+    far, here = (bigclf.fit(x, y, workers=workers, **words).result_.memory for workers in (client, None))
+    assert 8 * 2**20 <= far["worker"] <= 200e6 and "worker" not in here  # the weights at least
+    assert "less than 1.00 MB in the largest worker" in in_worker({"worker": 10}) and not in_worker(here)
