@@ -93,10 +93,14 @@ class Repetition(TypedDict):
 
 
 class GiveUp(NamedTuple):
-    """The round cannot be finished: because of the unit, or (None) for want of workers. The last action there is."""
+    """The round cannot be finished: because of the unit, or (None) for want of workers. The last action there is.
+
+    killed : workers die at the unit, and trials of it do not.
+    """
 
     reason: str
     unit: int | None
+    killed: bool = False
 
 
 Action = Submit | Trial | Cancel | GiveUp
@@ -645,7 +649,7 @@ class Book:
         unit.deaths += running
         unit.all_deaths += running
         if unit.all_deaths >= MOST_DEATHS * self._patience.deaths:
-            return self._give_up(f"{unit.all_deaths} workers died at it", unit.number)
+            return self._give_up(f"{unit.all_deaths} workers died at it", unit.number, killed=True)
         self._repeat(attempt, "died" if running else "left" if attempt.worker.gone else "lost")
 
     def _repeat(self, attempt: _Attempt, why: str) -> None:
@@ -659,9 +663,9 @@ class Book:
         unit.cause = Repetition(unit=unit.number, attempt=attempt.number, worker=attempt.worker.name, why=why)
         heappush(self._repeats, unit.number)
 
-    def _give_up(self, reason: str, unit: int | None) -> None:
+    def _give_up(self, reason: str, unit: int | None, killed: bool = False) -> None:
         if self._verdict is None:
-            self._verdict = GiveUp(reason, unit)
+            self._verdict = GiveUp(reason, unit, killed)
 
     # Giving out
 

@@ -74,7 +74,11 @@ ROOM_BESIDE = 300_000_000  # interpreter and libraries of a worker, and the 95 %
 WEIGHED_SECONDS, WEIGHED_ROUNDS = 10.0, 3  # of rounds without a fault, before it is said that sending takes longer ...
 MUCH = 3  # ... than learning, by this factor
 RECENT = 6  # events the screen is told of
-PREFIX = "bigclf-visit"  # of every task's key, and always the same: Dask groups and remembers by it
+FOR_MEMORY = (
+    "if the system or a nanny ended them for their memory (signal 9), start them with a higher memory limit or fewer to"
+    " a machine"
+)
+PREFIX = "bigclf-visit"  # of keys of tasks, and always the same: Dask groups and remembers by it
 
 
 A = TypeVar("A")  # what comes of a unit
@@ -158,6 +162,7 @@ class Crew(Generic[A]):
         self._errors: dict[int, BaseException] = {}
         self._data_errors: dict[int, int] = {}
         self._direct = True
+        self._warned = False  # of workers that die
         self._tried_again = 0.0
         self._early: list[tuple[str, float]] = []  # who has answered, and when, and waits for the others
         self._begun = False  # whether any worker was let in
@@ -279,6 +284,10 @@ class Crew(Generic[A]):
                 continue
             what = f"{self._called(record['unit'])} given out again ({record['why']})"
             self._event(what, record["worker"], attempt=record["attempt"])
+            if record["why"] == "died" and not self._warned:
+                self._warned = True
+                called = self._called(record["unit"])
+                log.warning("a worker died at %s, which is given out again; %s", called, FOR_MEMORY)
 
     def _event(self, what: str, worker: str, **more: object) -> None:
         member = self._members.get(worker)
@@ -308,6 +317,11 @@ class Crew(Generic[A]):
         self._flights[place] = self._run(self._send(self._serial, action))
 
     def _reason(self, given: GiveUp) -> BaseException:
+        if given.unit is not None and given.killed:
+            return ClusterError(
+                f"{self._called(given.unit)} could not be {self.verb}: {given.reason}, and a process of its own got "
+                f"through it. Something ends workers: look at their logs; {FOR_MEMORY}"
+            )
         if given.unit is not None:
             error = self._errors.get(given.unit)
             if isinstance(error, BigclfError):
@@ -385,9 +399,12 @@ class Crew(Generic[A]):
 
     async def _put(self, parcel: Parcel, address: str) -> distributed.Future:
         self.bytes_moved += n_bytes(parcel.content) if parcel is not self._parcel else self.content_bytes
-        return await self.link.client.scatter(
-            parcel, workers=[address], hash=False, direct=self._direct, asynchronous=True
-        )
+        # in the group of the tasks: Dask's scheduler keeps for ever each group that ends, and this one lasts as long as
+        # the content is anywhere
+        name = f"{PREFIX}-{uuid.uuid4().hex}"
+        return (await self.link.client.scatter(
+            {name: parcel}, workers=[address], hash=False, direct=self._direct, asynchronous=True
+        ))[name]  # fmt: skip
 
     async def _try(self, serial: int, action: Trial) -> None:
         """A unit in a child process of a worker, since workers died at it."""
@@ -449,7 +466,7 @@ class Crew(Generic[A]):
             return {
                 "problems": [f"it has no bigclf ({error}); install bigclf {__version__} {where}, and start it anew"]
             }
-        future = submitted(client, introduce, self.writes, self.sample, key=("bigclf-greet", mark), **words)
+        future = submitted(client, introduce, self.writes, self.sample, key=(PREFIX, mark), **words)
         await _over(future)
         said = await client.gather(future, direct=False, asynchronous=True)
         said["anchor"] = await self._anchor(address)

@@ -143,7 +143,7 @@ def watch_fetching(worker):
     """Orders for when a visit's result is there, and is asked for."""
 
     def place(key):
-        if isinstance(key, tuple) and key[0] == "bigclf-visit":
+        if isinstance(key, tuple) and key[0] == "bigclf-visit" and "://" not in key[1]:  # which greets a worker
             kind, epoch, segment, first = key[1].split("-")[1:5]
             return dict(kind=kind, epoch=int(epoch), segment=int(segment), first=int(first))
         return None

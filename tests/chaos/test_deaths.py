@@ -3,13 +3,15 @@
 import contextlib
 import os
 import random
+import shlex
 import signal
 import time
 
 import pytest
-from clusters import wait_for
+from clusters import wait_for, words_of
 
 from bigclf.errors import DataError
+from bigclf.model.model import load
 
 pytestmark = pytest.mark.chaos
 
@@ -80,6 +82,26 @@ def test_a_visit_that_meets_many_deaths_does_not_end_the_run(cluster, shards, an
     run = cluster.fit(shards, **answer.keywords)
     answer.check_run(run)
     assert len(order.claims()) == 3 and len(run.told("group 2 given out again")) >= 3
+
+
+def test_killed_until_the_run_gives_up(cluster, shards, answers, drive, tmp_path):
+    """Whoever begins the same visit dies, and trials of it do not: an error that says so and of what one dies most
+    often, and the line that is shown ends with the bits when nobody kills any more."""
+    answer, model = answers("pa2"), tmp_path / "m.bigclf"
+    cluster.ensure(3)
+    order = cluster.order(at="begin", epoch=3, first=2, do="kill", times=1000)
+    words = ["fit", shards, "-o", model, "--workers", cluster.address, "--checkpoint-every", "0"]
+    code, _, error = drive(*words, *words_of(answer.keywords)).end(250)
+    assert code == 5 and "Traceback" not in error and not model.exists()
+    said = next(line for line in error.splitlines() if line.startswith("error:"))
+    assert "group 2 could not be learned: 20 workers died at it" in said and "memory limit" in said
+    assert 20 <= len(order.claims()) <= 23  # others may have begun it as the twentieth died
+    cluster.reset()
+    before = len(cluster.visits(what="end", epoch=1))
+    cluster.ensure(1)
+    code, _, error = drive(*shlex.split(error.split("continue with:")[1].splitlines()[0])[1:]).end()
+    assert code == 0 and load(model).digest() == answer.bits[0], error
+    assert len(cluster.visits(what="end", epoch=1)) == before == 0  # epochs that were done are not done again
 
 
 def test_a_shard_that_kills_whoever_reads_it_is_named(cluster, shards, answers):

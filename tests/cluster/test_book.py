@@ -798,7 +798,7 @@ def test_a_unit_that_passes_its_trials_but_kills_on_is_given_up():
             actions = book.actions(now)
         now += 1
         actions = kill(book, 0, actions[-1].attempt, "a", now)
-    expect(actions, GiveUp("20 workers died at it", 0))
+    expect(actions, GiveUp("20 workers died at it", 0, killed=True))
     assert now == 20
 
 
