@@ -259,8 +259,8 @@ def test_two_fits_at_once(client, rows):
 
 
 def test_a_cluster_keeps_no_more_of_many_runs_than_of_one(client, rows):
-    """Dask keeps a span for tasks that name none, one each time that none is under way; workers, times of each. It keeps
-    a record of each group of tasks, which ends with the last of its name: three a run, not one an epoch."""
+    """Dask keeps a span for tasks that name none, one each time that none is under way; workers, times of each. It
+    keeps a record of each group of tasks, which ends with the last of its name: three a run, not one an epoch."""
 
     def kept(dask_scheduler):
         spans = dask_scheduler.extensions["spans"].spans.values()
