@@ -50,7 +50,7 @@ def command(ctx: click.Context, data: tuple[str, ...], out: str, as_json: bool, 
         asked_of_path(None, None, keywords)
     if before is None:
         asked = asked_of(ctx)
-        rows = raw.shards(list(data), keywords)
+        rows = raw.shards("path", list(data), keywords)
         with terminal.resumable(terminal.command_line(ctx, resume=True)), terminal.usage_errors():
             found = path(rows, **keywords)
         written = write(found, out, asked)

@@ -52,7 +52,7 @@ def command(ctx: click.Context, data: tuple[str, ...], out: str, as_json: bool, 
         asked_of_sweep(None, None, keywords)
     if before is None:
         asked = asked_of(ctx)
-        rows = raw.shards(list(data), keywords)
+        rows = raw.shards("sweep", list(data), keywords)
         with terminal.resumable(again), terminal.usage_errors():
             found = sweep(rows, **keywords)
         written = write(found, out, asked)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from bigclf.data import shards
+from bigclf.data import label_sets, shards
 from bigclf.data.footer import Footer, Group
 from bigclf.data.label_sets import TEXT, WHOLE
 from bigclf.data.shards import Layout, Rows
@@ -347,6 +347,14 @@ def index_width_of(path: str, columns: Mapping[str, str]) -> int:
         return 8 if read_header(path, columns, True).types["indices"].endswith("64") else 4
     except (DataError, MemoryBudgetError):
         return 4
+
+
+def have_sets(path: str, columns: Mapping[str, str]) -> bool:
+    """Whether rows have several labels by the file's schema; not of a file that opening the dataset will refuse."""
+    try:
+        return read_header(path, columns, True).types["label"] in label_sets.BETWEEN
+    except (DataError, MemoryBudgetError):
+        return False
 
 
 def _refuse_too_large(claims: Footer, path: str) -> None:

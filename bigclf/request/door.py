@@ -28,10 +28,11 @@ from bigclf import files
 from bigclf.conversion.foreign_rows import collected, is_blocked, is_collected, is_in_partitions, with_labels
 from bigclf.conversion.iterators import is_iterator, write_down
 from bigclf.data.arrays import Arrays
-from bigclf.data.chunk_table import index_width_of
+from bigclf.data.chunk_table import have_sets, index_width_of
 from bigclf.data.dataset import Dataset, require_classes
 from bigclf.data.label_sets import are_sets, n_labels
 from bigclf.data.numbering import MANY, AnyRows, numbered
+from bigclf.features.spec import parse
 from bigclf.model.model import Model, is_stored
 from bigclf.model.raw_input import of_columns
 from bigclf.request.columns_by_name import by_name
@@ -76,6 +77,9 @@ class Found(Protocol):
     def index_width(self) -> int:
         """Bytes of an index, as far as a glance tells."""
 
+    def several_labels(self) -> bool:
+        """Whether rows have several labels, as far as a glance tells."""
+
     def rows(self, groups: int, real_labels: bool) -> Dataset | Arrays:
         """The rows; at least ``groups`` chunks where they are cut now; ``real_labels`` : labels are numbers."""
 
@@ -119,6 +123,11 @@ class Shards(NamedTuple):
             return self.data.index_width
         return index_width_of(files.expand(self.data)[0], self.columns or {})
 
+    def several_labels(self) -> bool:
+        if isinstance(self.data, Dataset):
+            return self.data.sets is not None
+        return have_sets(files.expand(self.data)[0], self.columns or {})
+
     def rows(self, groups: int, real_labels: bool) -> Dataset:
         dataset = self.dataset()
         if real_labels:
@@ -139,6 +148,9 @@ class Ready(NamedTuple):
 
     def index_width(self) -> int:
         return self.data.index_width
+
+    def several_labels(self) -> bool:
+        return self.data.sets is not None
 
     def rows(self, groups: int, real_labels: bool) -> Arrays:
         return self.numbering.of(self.data.with_real_labels() if real_labels else self.data)
@@ -188,6 +200,9 @@ class Matrix(NamedTuple):
         indices = getattr(self.data, "indices", None)
         return indices.dtype.itemsize if isinstance(indices, np.ndarray) and indices.dtype.kind == "i" else 4
 
+    def several_labels(self) -> bool:
+        return are_sets(self.y)
+
     def rows(self, groups: int, real_labels: bool) -> Arrays:
         found = Arrays(self.data, self.y, self.sample_weight, least_chunks=groups, real_labels=real_labels)
         return self.numbering.of(found)
@@ -206,6 +221,9 @@ class Blocks(NamedTuple):
 
     def index_width(self) -> int:
         return 4
+
+    def several_labels(self) -> bool:
+        return False
 
     def rows(self, groups: int, real_labels: bool) -> Dataset:
         made = write_down(self.data, self.place, real_labels=real_labels, memory=self.numbering.memory // 2)
@@ -232,6 +250,18 @@ def shape_of(rows: Rows) -> Shape:
     return Shape(rows.n_rows, rows.n_features, rows.nnz, classes, 0.0, rows.binary, rarest)
 
 
+def name_several_labels(features: object) -> bool:
+    """Whether rows of these features have several labels, as far as a spec tells; not of a model or shards."""
+    label = None if features is None or hasattr(features, "features") else parse(features).label
+    return label is not None and label.several
+
+
+def refuse_several_labels(verb: str, several: bool) -> None:
+    """TypeError where rows have ``several`` labels and ``verb`` takes one."""
+    if several and verb in ("sweep", "path"):
+        raise TypeError(f"{verb} does not take rows with several labels yet; fit them with one C after another")
+
+
 @contextlib.contextmanager
 def open_rows(request: Request) -> Iterator[tuple[Found, Request]]:
     """What the data of a request are, as long as they are needed; and the request with the rows to validate on in the
@@ -247,6 +277,7 @@ def open_rows(request: Request) -> Iterator[tuple[Found, Request]]:
             request = stack.enter_context(_written_down(request))
         request = by_name(stack.enter_context(_validating(request)))
         if any(request[name] is not None for name in ("features", "format", "hash_bits")):
+            refuse_several_labels(request.verb, name_several_labels(request["features"]))
             request = _of_columns(request)
         elif request["on_bad_rows"] != "error":
             raise ValueError('on_bad_rows must be "error" when training; convert can skip or quarantine bad rows')

@@ -14,7 +14,7 @@ from bigclf.maths.losses import REGRESSION
 from bigclf.methods import METHODS, Method, Setting
 from bigclf.methods.method import Dual
 from bigclf.request.auto import Asked, choose, loss_for, stays_apart
-from bigclf.request.door import UNKNOWN, Found, Shape, Shards
+from bigclf.request.door import UNKNOWN, Found, Shape, Shards, refuse_several_labels
 from bigclf.request.request import Request, of_one_method
 from bigclf.request.spreading import (
     advice,
@@ -138,14 +138,14 @@ def prepare(
         groups = 1 if one or dealt_out(request, found.counts(), groups) else groups
     least = request["groups"] or groups or default_groups(request, link, found)
     width = found.index_width()
+    refuse_several_labels(request.verb, found.several_labels())  # before kernels are compiled
     rare = request.verb != "fit"  # which loads them once there is a plan
     _warm(first, width, dtype, rare)
     if peak is not None:
         peak.begin(trim=isinstance(found, Shards))
     regression = first[0].loss in REGRESSION
     source = found.rows(least, regression)
-    if source.sets is not None and request.verb in ("sweep", "path"):
-        raise TypeError(f"{request.verb} does not take rows with several labels yet; fit them with one C after another")
+    refuse_several_labels(request.verb, source.sets is not None)
     groups = least if request["groups"] is not None else min(least, source.n_chunks)
     if link is not None and (least > 1 or request["groups"] is not None):  # else it was said why there is one group
         _say_who_is_idle(request, found, int(link.count(request["patience"].idle)), groups, source.n_chunks)

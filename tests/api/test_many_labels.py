@@ -225,6 +225,25 @@ def test_lists_that_are_no_labels_are_refused(tmp_path, labels, kind, said):
         bigclf.fit(write(tmp_path / "rows.parquet", X, labels, kind), algo="dcd", progress=False)
 
 
+@pytest.mark.parametrize("verb", [bigclf.sweep, bigclf.path])
+def test_several_labels_are_refused_before_anything_is_compiled_or_converted(trained, tmp_path, monkeypatch, verb):
+    _, path, X, y = trained
+
+    def never(*args, **options):
+        pytest.fail("nothing is compiled, and no raw file converted, for what is refused")
+
+    monkeypatch.setattr("bigclf.request.prepare._warm", never)
+    monkeypatch.setattr("bigclf.request.door.of_columns", never)
+    how = {"grid": {"C": [1.0]}, "algo": "dcd"} if verb is bigclf.sweep else {"C": [1.0]}
+    (tmp_path / "tags.csv").write_text("a,tags\n1,red;blue\n2,red\n")
+    raw = {"features": {"label": {"column": "tags", "separator": ";"}, "features": [{"numeric": "a"}]}}
+    for data, more in ((path, {}), (bigclf.Dataset(path), {}), (str(tmp_path / "tags.csv"), raw)):
+        with pytest.raises(TypeError, match=f"{verb.__name__} does not take rows with several labels"):
+            verb(data, **how, **more, progress=False)
+    with pytest.raises(TypeError, match=f"{verb.__name__} does not take rows with several labels"):
+        verb(X, y, **how, progress=False)
+
+
 def test_indicators_that_are_none_are_refused():
     X, y = rows()
     with pytest.raises(DataError, match="row 0, column label: .*an indicator matrix of 0 and 1, and here it holds 2"):

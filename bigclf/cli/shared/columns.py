@@ -151,9 +151,13 @@ class Asked(NamedTuple):
                 raise click.UsageError(f"--{name} is for raw tables and texts: --format csv, tsv, jsonl, text or "
                                        "parquet; for other text, run `bigclf convert` first")  # fmt: skip
 
-    def shards(self, data: list[str], keywords: dict[str, object]) -> Stored:
+    def shards(self, verb: str, data: list[str], keywords: dict[str, object]) -> Stored:
         """The data as they are, or raw files as shards of the cache, and so the validation data of ``keywords``."""
+        from bigclf.request.door import name_several_labels, refuse_several_labels
+
         form, features = self.settled(data, keywords)
+        with terminal.usage_errors():
+            refuse_several_labels(verb, name_several_labels(features))
         if features is not None:
             return converted(data, features, form, keywords, None, self.of_bad_rows())
         if form and not self.said.keys() - {"hash_bits"}:
