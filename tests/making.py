@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -248,7 +249,14 @@ def control_group(kind, most):
     try:
         yield group / "cgroup.procs"
     finally:
-        group.rmdir()
+        for left in reversed(range(100)):  # the system is not at once through with what ended
+            try:
+                group.rmdir()
+                break
+            except OSError:
+                if not left:
+                    raise
+                time.sleep(0.05)
 
 
 @contextlib.contextmanager

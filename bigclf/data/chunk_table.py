@@ -40,6 +40,7 @@ from bigclf.files.json_fields import (
     tuple_of,
     whole,
 )
+from bigclf.machine import memory_limit
 from bigclf.maths.block import one_value_a_row
 from bigclf.maths.losses import REGRESSION
 from bigclf.units import format_bytes
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 
 MAX_FLOAT_CLASSES = 100_000  # more distinct labels that are not whole numbers are no classes
 MANY_FLOAT_CLASSES = 20  # more are warned of
+EQUAL_PER_BYTE = 64  # entries; more are runs of equal numbers, as of no indices that ascend
+DECODING_BYTES = 32  # an entry: index and value in Arrow's arrays, which grow by doubling, and in ours
 HANDFUL = 10  # rows; of fewer everybody sees what there is
 MANY_WHOLE_CLASSES = 50
 ROW_ENTRIES = 6  # so many entries take the memory that a row of a block takes beside its own
@@ -358,13 +361,22 @@ def have_sets(path: str, columns: Mapping[str, str]) -> bool:
 
 
 def _refuse_too_large(claims: Footer, path: str) -> None:
-    """Refuse a row group that would not fit this machine once decompressed."""
+    """Refuse a row group that would not fit this machine once decompressed; one of whose rows may not, too, where its
+    entries are runs of equal numbers, many to a byte: then parts of it may be as large as all of it."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit, which = memory_limit()
     for g, group in enumerate(claims.groups):
         if group.n_bytes > memory // 2:
             raise MemoryBudgetError(
                 f"{path}, row group {g}: {format_bytes(group.n_bytes)} decompressed, and this machine has "
                 f"{format_bytes(memory)} of memory; write smaller row groups"
+            )
+        entries = max((c.n_values for c in group.columns if "." in c.name), default=0) - group.n_rows  # or more
+        if entries > EQUAL_PER_BYTE * group.n_bytes and (size := DECODING_BYTES * entries) > limit:
+            raise MemoryBudgetError(
+                f"{path}, row group {g}: {entries:,} entries in {format_bytes(group.n_bytes)}, which may be one row "
+                f"and take {format_bytes(size)}, and {which} has {format_bytes(limit)} of memory; write smaller row "
+                "groups, if this is no hostile file"
             )
 
 
@@ -449,7 +461,12 @@ class Lengths:
         """The next rows: their bounds int64 [m+1], from 0, and weights float64 [m], or None."""
         lengths = np.diff(indptr)
         zeros = np.empty(0, np.uint8) if weights is None else np.packbits(weights == 0)
-        self._parts.append((lengths.astype(np.min_scalar_type(int(lengths.max(initial=0)))), zeros))
+        longest = int(lengths.max(initial=0))
+        if longest == lengths.min(initial=longest):  # no bytes a row: a few kilobytes may be 10^9 rows without entries
+            kept = np.broadcast_to(np.min_scalar_type(longest).type(longest), lengths.shape)
+        else:
+            kept = lengths.astype(np.min_scalar_type(longest))
+        self._parts.append((kept, zeros))
 
     def before(self) -> Iterator[np.ndarray]:
         """Of each part int64 [m+1, 4]: before each row and at the end the rows, their entries, and of both those of
