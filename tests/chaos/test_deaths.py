@@ -94,7 +94,7 @@ def test_killed_until_the_run_gives_up(cluster, shards, answers, drive, tmp_path
     code, _, error = drive(*words, *words_of(answer.keywords)).end(250)
     assert code == 5 and "Traceback" not in error and not model.exists()
     said = next(line for line in error.splitlines() if line.startswith("error:"))
-    assert "group 2 could not be learned: 20 workers died at it" in said and "memory limit" in said
+    assert "group 2 could not be visited: 20 workers died at it" in said and "memory limit" in said
     assert 20 <= len(order.claims()) <= 23  # others may have begun it as the twentieth died
     cluster.reset()
     before = len(cluster.visits(what="end", epoch=1))

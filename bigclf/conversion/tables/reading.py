@@ -35,6 +35,8 @@ from bigclf.features.values import joined, number_text
 from bigclf.files.formats import BY_ENDING, COLUMNS, DEFAULT
 from bigclf.files.json_fields import FLAG, Field, FieldError, check_fields, optional, whole
 from bigclf.files.json_fields import text as some_text
+from bigclf.machine import memory_limit
+from bigclf.units import format_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,6 +53,7 @@ TOO_WIDE = (
     "given as sparse rows, such as svmlight"
 )
 ROW_GROUP_ROWS = 2**pieces.ROW_BITS
+JSON_ROOM = 16  # Python's objects take so many times the bytes of their text
 NEWLINE = b"\n"
 LINE = re.compile(rb"[^\r\n]+")
 WITH_END = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
@@ -711,9 +714,15 @@ def _json_pieces(place: Place) -> Iterator[tuple[int, bytes]]:
 
 def _json_part(place: Place) -> list[object]:
     """The list that a JSON pointer (RFC 6901) leads to."""
+    room, which = memory_limit()
     with opened(place.path) as file, decompressing(place.path):
+        text = file.read(room // JSON_ROOM + 1)
+        if len(text) > room // JSON_ROOM:
+            raise DataError(f"JSON of more than {format_bytes(room // JSON_ROOM)} that is no JSON Lines is read as a"
+                            f" whole, and takes more memory than {which} has ({format_bytes(room)}); write one row a"
+                            " line", file=place.path)  # fmt: skip
         try:
-            found = json.loads(file.read().removeprefix(BOM))
+            found = json.loads(text.removeprefix(BOM))
         except (ValueError, RecursionError) as error:
             raise DataError(
                 f"not readable as JSON: {error}", file=place.path, line=getattr(error, "lineno", None)
