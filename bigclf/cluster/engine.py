@@ -73,6 +73,7 @@ FILE_BYTES = 4_000_000  # of a group's row state, from which on it goes through 
 ROOM_BESIDE = 300_000_000  # interpreter and libraries of a worker, and the 95 % at which a nanny ends it
 WEIGHED_SECONDS, WEIGHED_ROUNDS = 10.0, 3  # of rounds without a fault, before it is said that sending takes longer ...
 MUCH = 3  # ... than learning, by this factor
+CLOCK_SECONDS = 5.0  # a clock that was set back by less holds nobody up
 RECENT = 6  # events the screen is told of
 FOR_MEMORY = (
     "if the system or a nanny ended them for their memory (signal 9), start them with a higher memory limit or fewer to"
@@ -163,6 +164,8 @@ class Crew(Generic[A]):
         self._data_errors: dict[int, int] = {}
         self._direct = True
         self._warned = False  # of workers that die
+        self._ahead = time.time() - time.monotonic()  # of the wall clock
+        self._clocks: set[str] = set()  # that were set back, and of which it was warned
         self._tried_again = 0.0
         self._early: list[tuple[str, float]] = []  # who has answered, and when, and waits for the others
         self._begun = False  # whether any worker was let in
@@ -228,6 +231,8 @@ class Crew(Generic[A]):
         try:
             while not (book.done and self._over()):
                 self.idle()
+                ahead, self._ahead = self._ahead, time.time() - time.monotonic()
+                self._look_at_clock("this machine", ahead - self._ahead)
                 for action in book.actions(time.monotonic()):
                     self._act(action)
                 self._hear(POLL_SECONDS)
@@ -344,6 +349,14 @@ class Crew(Generic[A]):
         refused = [m.state == "refused" for m in self._members.values()]
         if refused and all(refused):
             raise self._reason(GiveUp("no worker can be used", None))
+
+    def _look_at_clock(self, whose: str, back: float) -> None:
+        """Warn, once, of a clock that was set back by so many seconds: Dask compares its deadlines with it, and holds
+        messages that were to be sent together in a moment until that moment comes again."""
+        if back > CLOCK_SECONDS and whose not in self._clocks:
+            self._clocks.add(whose)
+            log.warning("the clock of %s was set back by %.0f s, for which Dask may hold its messages back; if the run"
+                        " stands still, start scheduler and workers anew, and resume it", whose, back)  # fmt: skip
 
     def _run(self, work: Coroutine[object, object, None]) -> ThreadFuture[None]:
         loop: Any = self.link.client.loop
@@ -533,6 +546,8 @@ class Crew(Generic[A]):
                 self._run(self._greet(address))
                 continue
             member.status = what.get("status", "running")
+            if member.heard is not None:
+                self._look_at_clock("the scheduler", member.heard - what["last_seen"])
             if member.heard != what["last_seen"] and member.status == "running":  # paused or leaving it does nothing
                 member.heard, member.seen = what["last_seen"], now
                 if self._book is not None and member.state == "ready":

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import pytest
@@ -281,28 +282,69 @@ def test_a_clock_that_jumps_under_a_run_lets_nobody_else_in_and_changes_no_bit(s
     assert bigclf.load(tmp_path / "m").digest() == whole
 
 
+def on_a_cluster(shards, directory, clock):
+    """The command line of a run on processes of its own, and the run, five epochs after it began."""
+    history = directory / "run" / "history.jsonl"
+    line = ["fit", shards.files[0], "-o", directory / "m", "--algo", "pa1", "--epochs", "60", "--groups", "2",
+            "--workers", "2", "--run-dir", directory / "run", "--checkpoint-every", "0"]  # fmt: skip
+    run = subprocess.Popen([sys.executable, "-m", "bigclf", *map(str, line)], text=True, stderr=subprocess.PIPE,
+                           env=environment(**clock.environment))  # fmt: skip
+    while run.poll() is None and not (history.exists() and history.read_text().count("\n") > 5):
+        time.sleep(0.01)
+    assert run.poll() is None
+    return line, run
+
+
+def ended(run):
+    run.kill()
+    run.wait()
+
+
 @pytest.mark.long
 @needs_clock
 def test_a_clock_that_jumps_ahead_under_a_whole_cluster_changes_no_bit(shards, tmp_path):
-    """Of driver, scheduler and workers, in the middle of a run. One that jumps back has Dask hold its messages back
-    until it is as late as it was."""
-    clock, history = Clock(tmp_path), tmp_path / "run" / "history.jsonl"
-    line = ["fit", shards.files[0], "-o", tmp_path / "m", "--algo", "pa1", "--epochs", "60", "--groups", "2",
-            "--workers", "2", "--run-dir", tmp_path / "run"]  # fmt: skip
-    run = subprocess.Popen([sys.executable, "-m", "bigclf", *map(str, line)], text=True, stderr=subprocess.PIPE,
-                           env=environment(**clock.environment))  # fmt: skip
+    """Of driver, scheduler and workers, in the middle of a run."""
+    clock = Clock(tmp_path)
+    _, run = on_a_cluster(shards, tmp_path, clock)
     try:
-        while run.poll() is None and not (history.exists() and history.read_text().count("\n") > 5):
-            time.sleep(0.01)
-        assert run.poll() is None
         clock.set(1)
         said = run.communicate(timeout=250)[1]
     finally:
-        run.kill()
-        run.wait()
+        ended(run)
     assert run.returncode in (0, 4), said
-    whole = bigclf.fit(shards, algo="pa1", epochs=60, groups=2, progress=False)
-    assert bigclf.load(tmp_path / "m").digest() == whole.digest()
+    assert bigclf.load(tmp_path / "m").digest() == bits_on_a_cluster(shards)
+
+
+@pytest.mark.long
+@needs_clock
+def test_a_clock_that_is_set_back_under_a_whole_cluster_is_warned_of_and_the_run_can_be_resumed(shards, tmp_path):
+    """Dask holds its messages back until the clock is as late as it was: the run may end, or be ended."""
+    clock = Clock(tmp_path)
+    line, run = on_a_cluster(shards, tmp_path, clock)
+    said = []
+    reading = threading.Thread(target=lambda: said.extend(run.stderr), daemon=True)
+    reading.start()
+    try:
+        clock.set(-1)
+        end = time.monotonic() + 100
+        while not any("of this machine was set back by 3600 s" in one for one in said):
+            assert time.monotonic() < end and run.poll() is None, said
+            time.sleep(0.05)
+        for _ in range(2):
+            run.send_signal(signal.SIGINT)
+            time.sleep(1)
+        code = run.wait(timeout=60)
+    finally:
+        ended(run)
+    reading.join(10)
+    assert code in (0, 4, 6) and (code != 6 or any("--resume" in one for one in said)), said
+    done = command(*line, "--resume")
+    assert done.returncode in (0, 4), done.stderr
+    assert bigclf.load(tmp_path / "m").digest() == bits_on_a_cluster(shards)
+
+
+def bits_on_a_cluster(shards):
+    return bigclf.fit(shards, algo="pa1", epochs=60, groups=2, progress=False).digest()
 
 
 def is_off(lease, hours):
