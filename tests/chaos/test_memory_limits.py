@@ -26,7 +26,8 @@ def test_the_limit_of_a_nanny(chaos_cluster, shards):
 
 
 @pytest.mark.root
-def test_the_limit_of_a_control_group(chaos_cluster, shards, answers):
+def test_the_limit_of_a_control_group(chaos_cluster, shards, answers, caplog):
+    """The run goes on, and a warning says where to look."""
     limit = 700_000_000
     answer = answers("perceptron")
     with control_group("memory", limit) as members:
@@ -36,5 +37,6 @@ def test_the_limit_of_a_control_group(chaos_cluster, shards, answers):
             run = cluster.fit(shards, **answer.keywords)
             answer.check_run(run)
             assert order.claims() and run.told("group 2 given out again") and run.told("left")
+            assert "a worker died at group 2" in caplog.text and "start them with a higher memory limit" in caplog.text
         finally:
             cluster.close()

@@ -4,7 +4,9 @@ import signal
 
 import pytest
 from clusters import wait_for, words_of
+from conftest import bits_of
 
+import bigclf
 from bigclf.model.model import load
 
 pytestmark = pytest.mark.chaos
@@ -18,6 +20,20 @@ def test_one_two_and_four_workers(cluster, shards, answers):
             run = cluster.fit(shards, **answer.keywords)
             answer.check_run(run)
             assert len(run.told("joined")) == run.records[-1]["workers"] == n
+
+
+def test_sixteen_processes(chaos_cluster, shards):
+    """Of which each has a group, and then five more than there are workers."""
+    cluster = chaos_cluster(nanny=False)
+    cluster.start_scheduler()
+    for _ in range(16):
+        cluster.add_worker()
+    wait_for(lambda: len(cluster.known()) == 16, 250, "sixteen workers")
+    for words in (dict(algo="pa2", epochs=3, groups=16), dict(algo="dcd", C=0.01, epochs=3, groups=21)):
+        run = cluster.fit(shards, patience={"idle": 200.0, "least": 60.0, "stale": 60.0}, **words)
+        assert bits_of(run.model(200)) == bits_of(bigclf.fit(shards, **words))
+        assert len(run.told("joined")) == run.records[-1]["workers"] == 16
+        assert len({visit["pid"] for visit in cluster.visits(what="end")}) == 16
 
 
 @pytest.mark.parametrize("case", ["perceptron", "pa2", "dcd", "dcd-streamed", "dcd-gathered", "dcd-filed"])

@@ -175,6 +175,67 @@ def test_a_disk_that_is_full_at_a_checkpoint_costs_that_one_alone(shards, mounte
     assert again.returncode == 4 and bigclf.load(tmp_path / "m").digest() == whole, again.stderr
 
 
+@pytest.fixture
+def quota(tmp_path):
+    """bytes or "none" -> a directory on a file system of its own that takes no more, of root neither."""
+    if shutil.which("mkfs.btrfs") is None:
+        pytest.skip("needs a file system with quotas for root (Debian: btrfs-progs)")
+    image, place = tmp_path / "image", tmp_path / "quota"
+    with open(image, "wb") as file:
+        file.truncate(200_000_000)
+    place.mkdir()
+    subprocess.run(["mkfs.btrfs", "-q", "--mixed", image], check=True)
+    subprocess.run(["mount", "-o", "loop", image, place], check=True)
+
+    def btrfs(*words):
+        subprocess.run(["btrfs", *map(str, words)], check=True, stdout=subprocess.DEVNULL)
+
+    def limit(most):
+        btrfs("qgroup", "limit", most, place / "ours")
+        return place / "ours"
+
+    try:
+        btrfs("quota", "enable", place)
+        btrfs("subvolume", "create", place / "ours")
+        yield limit
+    finally:
+        subprocess.run(["umount", "-l", place], check=False)
+
+
+@pytest.mark.root
+def test_a_run_directory_over_quota_is_refused_at_the_start(shards, quota, tmp_path):
+    place = quota("16K")  # which the directory itself takes
+    done = command("fit", shards.files[0], "-o", tmp_path / "m", *FIT, "--run-dir", place / "run")
+    assert done.returncode == 1 and "quota exceeded" in done.stderr and str(place) in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr and "epoch" not in done.stderr and not (tmp_path / "m").exists()
+
+
+@pytest.mark.root
+def test_a_quota_that_is_reached_in_a_run_costs_no_model(shards, quota, tmp_path):
+    """What could not be written down is warned of, or the run ends; with room it is resumed."""
+    whole = bigclf.fit(shards, **STREAMED).digest()
+    place = quota("120K")
+    words = ["fit", shards.files[0], "-o", tmp_path / "m", *FIT, "--run-dir", place / "run", "--checkpoint-every", "0"]
+    done = command(*words)
+    assert "quota exceeded" in done.stderr and "Traceback" not in done.stderr, done.stderr
+    assert done.returncode == 4 and bigclf.load(tmp_path / "m").digest() == whole
+    quota("none")
+    again = command(*words, "--resume")
+    assert again.returncode == 4 and bigclf.load(tmp_path / "m").digest() == whole, again.stderr
+
+
+@pytest.mark.root
+def test_a_quota_that_is_reached_in_a_conversion_leaves_nothing_half(quota, tmp_path):
+    source, place = tmp_path / "rows.svm", quota("200K")
+    source.write_text("".join(f"{k % 2} {k + 1}:{k / 7} {k + 50_000}:{k / 3}\n" for k in range(20_000)))
+    done = command("convert", source, place / "s", "--workers", "1")
+    assert done.returncode == 1 and "quota exceeded" in done.stderr and "Traceback" not in done.stderr, done.stderr
+    assert not (place / "s").exists()
+    quota("none")
+    assert command("convert", source, place / "s", "--workers", "1").returncode == 0
+    assert os.listdir(place) == ["s"] and bigclf.Dataset(place / "s").n_rows == 20_000
+
+
 @pytest.mark.root
 def test_decoded_rows_on_a_small_disk_are_fewer_and_the_bits_the_same(shards, mounted):
     whole = bigclf.fit(shards, **STREAMED)
