@@ -20,7 +20,7 @@ import numpy as np
 from bigclf import files
 from bigclf.data import label_sets, pages, vectors
 from bigclf.data.footer import Footer, check, parse
-from bigclf.errors import BigclfError, DataError, SchemaError
+from bigclf.errors import BigclfError, DataError, MemoryBudgetError, SchemaError
 from bigclf.features.arrow import FLOAT32_MAX, as_numpy
 from bigclf.files.json_fields import (
     FLAG,
@@ -150,11 +150,17 @@ def open_parquet(path: str, metadata: pq.FileMetaData | None = None, buffer: int
 
 @contextlib.contextmanager
 def translated(path: str, row_group: int | None = None) -> Iterator[None]:
-    """Turn what pyarrow raises while reading into a DataError with the place."""
+    """Turn what pyarrow raises while reading into a DataError, or a MemoryBudgetError, with the place."""
     import pyarrow as pa
 
     try:
         yield
+    except pa.ArrowMemoryError as error:
+        place = path if row_group is None else f"{path}, row group {row_group}"
+        raise MemoryBudgetError(
+            f"{place}: there is not enough memory to read it ({error}); write smaller row groups, or let this process "
+            "have more"
+        ) from error
     except (BigclfError, MemoryError):
         raise
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:

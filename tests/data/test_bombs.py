@@ -12,8 +12,9 @@ import pytest
 from making import environment
 
 from bigclf import files
+from bigclf.data import shards
 from bigclf.data.dataset import Dataset
-from bigclf.errors import DataError
+from bigclf.errors import DataError, MemoryBudgetError
 
 ROWS = 70_001  # whose bytes stand in a footer for nothing else
 
@@ -87,6 +88,13 @@ def test_a_page_of_kilobytes_that_is_tens_of_megabytes_is_refused_with_what_it_t
     assert "Traceback" not in done.stderr and not (tmp_path / "m").exists()
     # five times what is decoded (``GATHER_FACTOR``), with interpreter and libraries
     assert int(done.stdout.split()[-1]) < 250_000 + 5 * 64_000, done.stdout
+
+
+def test_memory_that_arrow_does_not_get_is_told_of_with_the_place():
+    """In our words, and not in those of the library alone."""
+    told = r"^f.parquet, row group 3: there is not enough memory .*\(realloc of"
+    with pytest.raises(MemoryBudgetError, match=told), shards.translated("f.parquet", 3):
+        raise pa.ArrowMemoryError("realloc of size 536870912 failed")
 
 
 PEAK = """
