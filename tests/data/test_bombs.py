@@ -4,6 +4,7 @@ import os
 import resource
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ from making import environment
 
 from bigclf import files
 from bigclf.data import shards
+from bigclf.data.chunk_table import Lengths
 from bigclf.data.dataset import Dataset
 from bigclf.errors import DataError, MemoryBudgetError
 
@@ -88,6 +90,20 @@ def test_a_page_of_kilobytes_that_is_tens_of_megabytes_is_refused_with_what_it_t
     assert "Traceback" not in done.stderr and not (tmp_path / "m").exists()
     # five times what is decoded (``GATHER_FACTOR``), with interpreter and libraries
     assert int(done.stdout.split()[-1]) < 250_000 + 5 * 64_000, done.stdout
+
+
+@pytest.mark.parametrize("length", [0, 3])
+def test_rows_of_one_length_are_taken_down_without_a_byte_each(length):
+    """And counted as others are: ten parts of 100,000 rows."""
+    lengths, bounds = Lengths(), length * np.arange(100_001)
+    tracemalloc.start()
+    for _ in range(10):
+        lengths.add(bounds, None)
+    kept = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert kept < 20_000
+    assert lengths.total().tolist() == [1_000_000, 1_000_000 * length, 0, 0]
+    assert lengths.reaching(np.array([5, 250_000]), 0)[:, :2].tolist() == [[5, 5 * length], [250_000, 250_000 * length]]
 
 
 def test_memory_that_arrow_does_not_get_is_told_of_with_the_place():
