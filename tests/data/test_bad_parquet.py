@@ -381,4 +381,4 @@ def test_gigabytes_of_rows_without_entries_in_kilobytes_are_described_in_little_
     (path,) = saved(tmp_path, {"rows": rows_by_one_run})
     done = limited(600_000_000, "inspect", path, "--json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["n_rows"] == MANY
+    assert json.loads(done.stdout)["rows"] == MANY
