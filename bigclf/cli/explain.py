@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bigclf.cli.inspect import weights_text
-from bigclf.cli.shared import terminal
+from bigclf.cli.shared import columns, terminal
 
 if TYPE_CHECKING:
     from bigclf.data.dataset import Stored
@@ -26,22 +26,24 @@ MOST_TABLES = 20
 @click.option("--names", metavar="FILE", help="Feature names, one per line, or lines FEATURE<tab>NAME.")
 @click.option("--data", multiple=True, metavar="DATA", help="Labelled rows; count how many have each feature.")
 @click.option("--row", type=click.IntRange(0), metavar="N", help="Explain the score of row N of --data (from 0).")
+@columns.format_option
 @terminal.json_option
 def command(
-    model: str, top: int, only: str | None, names: str | None, data: tuple[str, ...], row: int | None, as_json: bool
+    model: str, top: int, only: str | None, names: str | None, data: tuple[str, ...], row: int | None, as_json: bool,
+    **reader: object,
 ) -> None:  # fmt: skip
     """Show the largest weights of MODEL for each class, with feature names if there are any and standard errors if the
     method keeps variances.
 
     With --data, also show in how many rows each feature occurs. With --row, show what each entry of the row adds to its
-    score.
+    score. DATA are shards, or raw files like those that MODEL was trained on.
     """
     from bigclf.model.model import load
 
     where = list(data) if len(data) > 1 else data[0] if data else None
     if row is not None and where is None:
         raise click.UsageError("--row needs the rows: --data DATA")
-    loaded = load(model)
+    loaded = columns.as_read(load(model), reader)
     with terminal.usage_errors():
         told: Explanation | RowAnswer
         if row is None:
@@ -72,12 +74,10 @@ def _weights(model: Model, data: Stored | None, top: int, only: str | None, name
 
 
 def _row(model: Model, data: Stored | None, row: int, top: int, only: str | None, names: str | None) -> RowAnswer:
-    from bigclf.model.explanations import explain_row, raw_row, stored_row
+    from bigclf.model.raw_input import explain_at
 
     assert data is not None
-
-    features, values, label = raw_row(model, data, row) if model.is_raw(data) else stored_row(data, row, model.columns)
-    return {"row": row, "label": label, **explain_row(model, (features, values), top=top, only=only, names=names)}
+    return explain_at(model, data, row, top=top, only=only, names=names)
 
 
 def _table(columns: list[tuple[str, str]], rows: list[list[str]]) -> None:

@@ -511,7 +511,7 @@ def stored_row(
     """
     dataset = as_trained(data, columns or {}, need_labels=False)
     if not 0 <= number < dataset.n_rows:
-        raise ValueError(f"there is no row {number:,}; the rows are numbered 0 to {dataset.n_rows - 1:,}")
+        raise no_row(number, dataset.n_rows)
     ends = np.cumsum(dataset.chunks.rows)
     chunk = int(np.searchsorted(ends, number, side="right"))
     place = int(dataset.chunks.file[chunk]), int(dataset.chunks.row_group[chunk])
@@ -523,14 +523,21 @@ def stored_row(
     return *_entries(block, i), label.item() if hasattr(label, "item") else label
 
 
-def raw_row(model: Model, data: object, number: int) -> tuple[np.ndarray, np.ndarray, None]:
-    """The same of row ``number`` of raw files, as the model makes features of it."""
+def row_of_blocks(blocks: Iterable[Block], number: int) -> tuple[np.ndarray, np.ndarray, float | None]:
+    """The same of row ``number`` of blocks in their order, whose labels are numbers, or NaN where there are none."""
     first = 0
-    for _, block in model.raw_blocks(data):
+    for block in blocks:
         if number < first + block.n_rows:
-            return *_entries(block, number - first), None
+            label = float(block.labels[number - first])
+            whole = int(label) if label.is_integer() else label
+            return *_entries(block, number - first), None if label != label else whole
         first += block.n_rows
-    raise ValueError(f"there is no row {number:,}; the rows are numbered 0 to {first - 1:,}")
+    raise no_row(number, first)
+
+
+def no_row(number: int, n_rows: int) -> ValueError:
+    """The error that a row is which is not one of so many."""
+    return ValueError(f"there is no row {number:,}; the rows are numbered 0 to {n_rows - 1:,}")
 
 
 def _entries(block: Block, i: int) -> tuple[np.ndarray, np.ndarray]:

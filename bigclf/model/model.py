@@ -43,6 +43,7 @@ from bigclf.errors import DataError, MemoryBudgetError, ModelFormatError, Schema
 from bigclf.features.encode import Finisher, checked, is_columns
 from bigclf.features.spec import parse
 from bigclf.features.values import is_table
+from bigclf.files.formats import COLUMNS as RAW_FORMATS
 from bigclf.files.json_fields import (
     FLAG,
     TABLE,
@@ -365,6 +366,9 @@ class Model:
         ValueError : the model does not take raw files. SchemaError : naming the option.
         """
         if not is_columns(self.features) and options.keys() == {"format"}:
+            if options["format"] in RAW_FORMATS:
+                raise ValueError(f"this model was trained on sparse rows, so format={options['format']!r}"
+                                 " does not say which features columns are; fit a model on the raw table")  # fmt: skip
             found = copy.copy(self)
             found.features = {**self.features, "reader": dict(options)}
             return found

@@ -30,7 +30,7 @@ from bigclf.conversion.tables.reading import (
     state_of,
 )
 from bigclf.conversion.text import readers
-from bigclf.conversion.text.in_order import TextRows
+from bigclf.conversion.text.in_order import DIFFER, TextRows
 from bigclf.conversion.text.pieces import PIECE, look_at
 from bigclf.data.arrays import Arrays
 from bigclf.data.bad_rows import MOST_BAD
@@ -43,6 +43,8 @@ from bigclf.features.spec import Label, Spec, parse
 from bigclf.features.tally import Tally
 from bigclf.files.caches import cache_directory
 from bigclf.files.formats import COLUMNS, DEFAULT, HASHED
+from bigclf.maths.block import Block
+from bigclf.model.explanations import NamesGiven, RowAnswer, explain_row, row_of_blocks, stored_row
 from bigclf.model.model import Model, is_stored
 from bigclf.progress import Watcher
 from bigclf.units import parse_bytes
@@ -394,6 +396,17 @@ class Texts(NamedTuple):
     told: dict[str, str | int | None]
     form: str
 
+    def blocks(self) -> Iterator[Block]:
+        """All rows in their order, with their labels as numbers; errors as of ``TextRows.pieces``."""
+        for _, rows in self.files:
+            if isinstance(rows, TextRows):
+                rows.differ = True  # a value each, so that nothing is begun again
+                yield from (made.block for made in rows.pieces(0, 0, DIFFER) if made is not None)
+            else:
+                for block in rows.blocks():
+                    codes = block.labels
+                    yield block if rows.classes is None else block._replace(labels=rows.classes[codes.astype(np.int64)])
+
 
 @contextlib.contextmanager
 def in_order(model: Model, data: Any, memory: float | str) -> Iterator[Stored | Texts]:
@@ -414,6 +427,25 @@ def in_order(model: Model, data: Any, memory: float | str) -> Iterator[Stored | 
                 out = files.join(scratch, f"{number:05d}")
                 made.append((path, _made_of(convert(path, out, shuffle=False, memory=room, **told), path)))
         yield Texts(made, told, form)
+
+
+def explain_at(
+    model: Model, data: Stored, number: int, *, top: int = 20, only: object = None, names: NamesGiven | None = None
+) -> RowAnswer:
+    """``explain_row`` of row ``number`` of shards or raw files, counted from 0 in their order, with its label (None:
+    there is none); ValueError: there is no such row."""
+    features, values, label = _row_at(model, data, number)
+    told = explain_row(model, (features, values), top=top, only=only, names=names)
+    return {"row": number, "label": label, **told}
+
+
+def _row_at(model: Model, data: Stored, number: int) -> tuple[np.ndarray, np.ndarray, object]:
+    with in_order(model, data, "1GB") as rows:
+        if isinstance(rows, Texts):
+            return row_of_blocks(rows.blocks(), number)
+        if model.is_raw(data):
+            return row_of_blocks((block for _, block in model.raw_blocks(data)), number)
+        return stored_row(data, number, model.columns)
 
 
 def _tell_ignored(made: list[Dataset]) -> None:

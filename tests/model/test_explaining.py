@@ -1,11 +1,13 @@
 """Why a model says what it says: its largest weights, counts of rows, what moved a score; and rows scored singly."""
 
+import gzip
 import json
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from making import random_rows, shards_of
+from sklearn.datasets import dump_svmlight_file
 from test_cli import bigclf, error_of
 
 from bigclf.api.fit import fit
@@ -170,6 +172,37 @@ def test_the_command_explains(stored):
     assert told["row"] == 5 and told["label"] in (-1, 1)
     assert "--data DATA" in error_of("explain", path / "m", "--row", 5, code=2)
     assert "no class '7'" in error_of("explain", path / "m", "--class", 7, code=2)
+
+
+def test_a_row_of_text_is_explained_as_that_of_shards(stored, tmp_path):
+    x, y, path, model = stored
+    text, packed = tmp_path / "rows.svm", tmp_path / "rows.svm.gz"
+    dump_svmlight_file(x, y, str(text), zero_based=False)
+    packed.write_bytes(gzip.compress(text.read_bytes()))
+    (tmp_path / "rows.dat").write_bytes(text.read_bytes())
+    for data, row in ((text, 0), (packed, 299), (tmp_path / "rows.dat", 137)):
+        told = json.loads(bigclf("explain", path / "m", "--row", row, "--data", data, "--json")[0])
+        there = json.loads(bigclf("explain", path / "m", "--row", row, "--data", path / "s", "--json")[0])
+        assert told["label"] == y[row] and told["score"] == there["score"] and told["entries"] == there["entries"]
+    told = json.loads(bigclf("explain", path / "m", "--row", 304, "--data", text, "--data", packed, "--json")[0])
+    assert told["label"] == y[4]  # of the second file
+    assert "numbered 0 to 299" in error_of("explain", path / "m", "--row", 300, "--data", text, code=2)
+    (tmp_path / "own_rows.py").write_text(OWN_READER)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(tmp_path))
+        told = bigclf("explain", path / "m", "--row", 2, "--data", text, "--format", "own_rows:read", "--json")[0]
+    assert json.loads(told)["label"] == y[2]
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n")
+    told = error_of("explain", path / "m", "--row", 0, "--data", tmp_path / "t.csv", "--format", "csv", code=2)
+    assert "trained on sparse rows" in told
+
+
+OWN_READER = """
+def read(line):
+    label, *entries = line.split()
+    pairs = [entry.split(b":") for entry in entries]
+    return float(label), [int(index) - 1 for index, _ in pairs], [float(value) for _, value in pairs]
+"""
 
 
 def test_the_commands_export_and_import(stored):

@@ -158,7 +158,8 @@ def _instead(path: str) -> str:
                 return "; for a raw table, name the columns: --label COL or --spec FILE (bigclf help data)"
             return (f"; for a raw table, run `bigclf convert {path} OUT --label COL` first, or with --spec FILE (bigclf"
                     " help data)")  # fmt: skip
-    return "; for text, name its format with --format, or run `bigclf convert` first"
+    named = "name its format with --format, or " if "--format" in (_options() or ()) else ""
+    return f"; for text, {named}run `bigclf convert` first"
 
 
 NUMBERS = {  # click's words for what is no number
