@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
+SHORT = 3  # letters of a name in which each counts
 _SIZE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([kmgtp]?)(i?)b?\s*", re.IGNORECASE)
 
 
@@ -38,13 +39,41 @@ def format_count(count: float) -> str:
 
 
 def near(name: object, known: Iterable[str]) -> str:
-    """``; did you mean fit?`` where ``name`` is nearly one of the names that are known, else nothing; capitals make no
-    difference."""
-    import difflib
+    """``; did you mean fit?`` where ``name`` is nearly one of the names that are known, else nothing."""
+    found = nearest(name, known)
+    return f"; did you mean {found}?" if found else ""
 
-    folded = {str(one).casefold(): one for one in known}
-    found = difflib.get_close_matches(str(name).casefold(), list(folded), 1)
-    return f"; did you mean {folded[found[0]]}?" if found else ""
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """The one of the names that are known which differs from ``name`` in at most a third of its letters, or else goes
+    on as it does or begins it; "" where none does, or several are as near. Capitals make no difference.
+
+    In names of up to three letters no letter may be another: ``tol`` is not meant by ``top``, but ``fit`` by ``fti``.
+    """
+    text, folded = str(name).casefold(), {str(one).casefold(): one for one in known}
+    far = {one: _edits(text, one) for one in folded}
+    least = min(far.values(), default=0)
+    found = [one for one in folded if far[one] == least <= max(len(text), len(one)) // 3]
+    if not found:
+        found = [one for one in folded if min(len(one), len(text)) >= SHORT and (one.startswith(text)
+                 or text.startswith(one))]  # fmt: skip
+    if len(found) != 1 or (least and sorted(text) != sorted(found[0]) and len(text) == len(found[0]) <= SHORT):
+        return ""
+    return folded[found[0]]
+
+
+def _edits(a: str, b: str) -> int:
+    """The least number of letters to put in, take out, change, or swap with the next one, that make ``a`` to ``b``
+    (optimal string alignment: Boytsov, "Indexing methods for approximate dictionary searching", 2011)."""
+    before, row = list[int](), list(range(len(b) + 1))
+    for i, letter in enumerate(a, 1):
+        before, last, row = row, before, [i]
+        for j, other in enumerate(b, 1):
+            best = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != other))
+            if i > 1 < j and letter == b[j - 2] and a[i - 2] == other:
+                best = min(best, last[j - 2] + 1)
+            row.append(best)
+    return row[-1]
 
 
 def other_case(name: object, known: Iterable[str]) -> str:

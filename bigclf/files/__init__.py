@@ -29,6 +29,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from bigclf.errors import CONVERT_FIRST, DataError, RunError, StoreError
 from bigclf.files import remote
 from bigclf.files.caches import cache_home
+from bigclf.units import nearest
+
+MOST_ALIKE = 20  # names of files that are looked at for one that is not there
 
 if TYPE_CHECKING:
     import numpy as np
@@ -143,11 +146,15 @@ def meant(path: PathLike) -> str:
         return ""
     there = nearest_directory(path)
     first, *rest = os.path.relpath(os.path.abspath(path), there).split(os.sep)
-    for found in difflib.get_close_matches(first, list_directory(there)):
-        whole = os.path.join(there, found, *rest)
-        if os.path.exists(whole):
-            return whole if os.path.isabs(path) else os.path.relpath(whole)
-    return ""
+    alike = difflib.get_close_matches(first, list_directory(there), MOST_ALIKE)
+    alike = [name for name in alike if os.path.exists(os.path.join(there, name, *rest))]
+    stem, ending = os.path.splitext(first)
+    stems = {os.path.splitext(name)[0]: name for name in alike if os.path.splitext(name)[1] == ending}
+    found = stems.get(nearest(stem, stems)) or nearest(first, [name for name in alike if name not in stems.values()])
+    if not found:
+        return ""
+    whole = os.path.join(there, found, *rest)
+    return whole if os.path.isabs(path) else os.path.relpath(whole)
 
 
 @contextlib.contextmanager

@@ -81,7 +81,7 @@ def test_dry_run_asks_nobody(place):
     ("old", "new", "words", "code", "message"),
     [
         ("  groups: 3\n", "", [], 2, "job.yaml, line 4: does not say run.groups"),
-        ("algo: pa1", "algo: pa9", [], 2, "line 2: unknown algo 'pa9'; did you mean pa"),
+        ("algo: pa1", "algo: pa9", [], 2, "line 2: unknown algo 'pa9'; `bigclf algorithms`"),
         ("", "", ["--scheduler", "tcp://127.0.0.1:9"], 5, "tcp://127.0.0.1:9"),
         ("", "", ["--tls-ca-file", "job.yaml"], 2, "no effect with tcp://"),
         ("", "", ["--scheduler", "tls://127.0.0.1:9", "--tls-cert", "job.yaml"], 2, "go together"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bigclf.units import format_bytes, format_count, format_seconds, near, parse_bytes
+from bigclf.units import format_bytes, format_count, format_seconds, near, nearest, parse_bytes
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,16 @@ def test_what_was_planned_and_passed_by_little_is_said_to_be_within_the_promise(
 
     assert "a tenth, or 20 MB" in within_plan(20.7e6, 38.1e6) and "20 MB" in within_plan(1e9, 1.05e9)
     assert within_plan(20e6, 19e6) == within_plan(20e6, 41e6) == within_plan(1e9, 1.2e9) == ""
+
+
+@pytest.mark.parametrize(("given", "meant"), [
+    ("algoritm", "algo"), ("epoch", "epochs"), ("lable", "label"), ("outptu", "output"), ("top", ""), ("keep", ""),
+    ("xalgo", "algo"), ("tolx", "tol"), ("tl", "tol"), ("reprot", "report"), ("da", ""), ("label-", ""), ("e", ""),
+])  # fmt: skip
+def test_what_is_far_or_as_near_as_another_is_not_meant(given, meant):
+    known = ["algo", "epochs", "report", "spec", "date", "label", "output", "groups", "help", "seed", "tol", "dtype",
+             "labels", "data", "dates"]  # fmt: skip
+    assert nearest(given, known) == meant
 
 
 @pytest.mark.parametrize(("given", "known", "meant"), [("Y", ["a", "b", "y"], "y"), ("label", ["x", "LABEL"], "LABEL"),

@@ -605,7 +605,7 @@ def test_every_method_says_what_it_is():
     for name, method in METHODS.items():
         assert name == method.name and method.title and method.paper and method.weight_meaning and method.form.mixing
         assert "<-" in method.formula and all(param.doc for param in method.params)
-    with pytest.raises(ValueError, match="pa7.*did you mean pa"):
+    with pytest.raises(ValueError, match="unknown algo 'pa7'; `bigclf algorithms` lists"):
         resolve("pa7", None, None, None, {})
 
 

@@ -25,7 +25,7 @@ from bigclf.errors import CONVERT_FIRST, BigclfError, ClusterError, Interrupted,
 from bigclf.progress import console, console_in_use, longest_pause
 from bigclf.texts import ON_STDERR, ON_STDOUT, Guarded, in_json, masked_key
 from bigclf.texts import remember as remember
-from bigclf.units import near
+from bigclf.units import near, nearest
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -171,7 +171,9 @@ NUMBERS = {  # click's words for what is no number
 def _usage_text(error: click.ClickException) -> str:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         return error.format_message()
-    ctx, text = getattr(error, "ctx", None), error.format_message().rstrip(" .\n")
+    # what click would suggest besides may share half the letters
+    text = error.message if isinstance(error, click.NoSuchOption) else error.format_message()
+    ctx, text = getattr(error, "ctx", None), text.rstrip(" .\n")
     for name, plain in NUMBERS.items():
         text = text.replace(name, plain)
     if ctx is None:
@@ -182,12 +184,15 @@ def _usage_text(error: click.ClickException) -> str:
 
 
 def _meant(error: click.ClickException, ctx: click.Context) -> str | None:
-    """``--C`` for ``-C``, which the command does not have; LIBLINEAR's ``-c`` is the same."""
-    if not isinstance(error, click.NoSuchOption) or error.option_name.startswith("--"):
+    """``--C`` for ``-C``, which the command does not have; LIBLINEAR's ``-c`` is the same. Of words the nearest."""
+    if not isinstance(error, click.NoSuchOption):
         return None
-    name = error.option_name.lstrip("-").casefold()
-    written = [option for param in ctx.command.params if isinstance(param, click.Option) for option in param.opts]
-    return next((option for option in written if option.lstrip("-").casefold() == name), None)
+    name = error.option_name.lstrip("-")
+    written = {option.lstrip("-"): option for param in ctx.command.params if isinstance(param, click.Option)
+               for option in (*param.opts, *param.secondary_opts)}  # fmt: skip
+    if not error.option_name.startswith("--"):
+        return next((option for bare, option in written.items() if bare.casefold() == name.casefold()), None)
+    return written.get(nearest(name, written))
 
 
 def _where_to_look(error: click.ClickException, text: str, ctx: click.Context) -> str:
