@@ -9,6 +9,7 @@ import click
 
 from bigclf.cli.inspect import weights_text
 from bigclf.cli.shared import columns, terminal
+from bigclf.cli.shared.texts import print_columns
 
 if TYPE_CHECKING:
     from bigclf.data.dataset import Stored
@@ -80,19 +81,6 @@ def _row(model: Model, data: Stored | None, row: int, top: int, only: str | None
     return explain_at(model, data, row, top=top, only=only, names=names)
 
 
-def _table(columns: list[tuple[str, str]], rows: list[list[str]]) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for name, justify in columns:
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    for row in rows:
-        table.add_row(*map(Text, row))  # names are text, never markup
-    terminal.tables().print(table)
-
-
 def _print_weights(model: Model, told: Explanation) -> None:
     for each in told["classes"][:MOST_TABLES]:
         what = "numbers" if each["class"] is None else f"class {terminal.printable(each['class'])}"
@@ -101,7 +89,7 @@ def _print_weights(model: Model, told: Explanation) -> None:
         if not each["for"] and not each["against"]:
             click.echo("  no weight favours it\n")
             continue
-        _table(_columns(each), [_line(entry, each) for entry in (*each["for"], *reversed(each["against"]))])
+        print_columns(_columns(each), [_line(entry, each) for entry in (*each["for"], *reversed(each["against"]))])
     if len(told["classes"]) > MOST_TABLES:
         click.echo(f"and {len(told['classes']) - MOST_TABLES:,} more classes: --class K shows one, --json all")
 
@@ -141,7 +129,7 @@ def _print_row(told: RowAnswer) -> None:
         + ([terminal.printable(e["name"] or "")] if named else [])
         for e in told["entries"]
     ]
-    _table(columns + ([("name", "left")] if named else []), rows)
+    print_columns(columns + ([("name", "left")] if named else []), rows)
     terminal.facts(
         [
             ("all others", f"{told['others']:+.5g}" if told["others"] else None),

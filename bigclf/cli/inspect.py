@@ -13,7 +13,7 @@ from bigclf.cli.convert import class_text, describe, label_line, print_warnings
 from bigclf.cli.evaluate import NAMES
 from bigclf.cli.jobs import driver
 from bigclf.cli.shared import columns, terminal
-from bigclf.cli.shared.texts import print_table
+from bigclf.cli.shared.texts import print_columns, print_table
 from bigclf.errors import DataError
 from bigclf.progress import Record
 from bigclf.units import format_bytes, format_seconds, plural
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     help="With --suggest: the column to predict. Given more than once, a row has several labels.",
 )
 @click.option("--label-separator", metavar="TEXT", help="With --suggest: what stands between the labels in a cell.")
-@click.option("--format", metavar="FORMAT", help="With --suggest: format of the file  [default: detected]")
+@click.option("--format", metavar="FORMAT", help="Format of a raw table  [default: detected]")
 @click.option("--columns", "names", metavar="ROLE=NAME,...", help="Column names, by role, for Parquet files not"
               " written by bigclf; ROLE is label, weight, features, or indices and values.")  # fmt: skip
 @columns.reader_options
@@ -51,18 +51,18 @@ def command(
 ) -> None:  # fmt: skip
     """Describe shards, a model, a run directory or the results of a sweep, and list what to check before training.
 
-    For a raw table (CSV, JSON lines, Parquet, text), --suggest proposes which features to make from its columns:
-    `bigclf inspect rows.csv --suggest > spec.yaml`.
+    Of a raw table (CSV, JSON lines, Parquet, text) it lists the columns with their kinds, and --suggest proposes which
+    features to make from them: `bigclf inspect rows.csv --suggest > spec.yaml`.
     """
     reader = columns.reader_of(options, format)
     if suggest:
         said = columns.taken({"label": label, "label_separator": label_separator})
         propose(list(things), columns.label_of(said), reader, as_json)
         return
-    if label or label_separator or reader:
-        raise click.UsageError("--label, --label-separator, --format and how a raw file is read go with --suggest")
+    if label or label_separator:
+        raise click.UsageError("--label and --label-separator go with --suggest")
     told = terminal.names_option(names, "--columns") if names else None
-    kind, facts, show = look(list(things), by_shard, told)
+    kind, facts, show = look(list(things), by_shard, told, reader)
     if as_json:
         terminal.emit_json({"kind": kind, **facts})
     else:
@@ -109,12 +109,17 @@ class RunRead(TypedDict):
     status: RunStatus
 
 
-def look(things: list[str], by_shard: bool = False, names: dict[str, str] | None = None) -> Looked:
-    """What the paths name (``data``, ``model``, ``run`` or ``sweep``), its facts, and a function that prints them;
-    ``names`` : of columns, as ``Dataset`` takes them."""
+def look(
+    things: list[str], by_shard: bool = False, names: dict[str, str] | None = None,
+    reader: Mapping[str, object] | None = None,
+) -> Looked:  # fmt: skip
+    """What the paths name (``data``, ``table``, ``model``, ``run`` or ``sweep``), its facts, and a function that prints
+    them; ``names`` : of columns, as ``Dataset`` takes them; ``reader`` : how a raw table is read."""
     from bigclf import files
     from bigclf.conversion.tables.reading import named_as_table
 
+    if reader or all(named_as_table(thing) and files.exists(thing) for thing in things):
+        return _table(things, dict(reader or {}))
     if len(things) == 1 and files.exists(files.join(things[0], "results.json")):
         return _sweep(things[0])
     if len(things) == 1 and files.exists(files.join(things[0], "run", "grid", "run.json")):
@@ -126,8 +131,6 @@ def look(things: list[str], by_shard: bool = False, names: dict[str, str] | None
         begun = status(things[0], [])
         return "run", {"status": begun}, lambda: _print_begun(things[0], begun)
     if len(things) == 1 and files.exists(things[0]) and not files.is_directory(things[0]) and not _parquet(things[0]):
-        if named_as_table(things[0]):
-            raise click.UsageError(f"{things[0]} is a raw table: --suggest proposes what its columns become")
         return _model(things[0])
     from bigclf.data import drift
     from bigclf.data.dataset import Dataset
@@ -209,6 +212,30 @@ def _print_data(dataset: Dataset, lines: Sequence[ShardFigures]) -> None:
 
 
 # A model
+
+
+KINDS = {"numeric": "numbers", "categorical": "categories", "date": "dates", "": "none to learn from"}
+
+
+def _table(things: list[str], reader: dict[str, object]) -> Looked:
+    from bigclf.conversion.tables.suggest import described
+
+    facts = described(things, reader)
+    return "table", facts, lambda: _print_table(things, facts)
+
+
+def _print_table(things: list[str], facts: Mapping[str, Any]) -> None:
+    terminal.heading(", ".join(things), f"{plural(facts['rows'], 'row')}, {plural(len(facts['columns']), 'column')}, "
+                     f"{facts['format']}")  # fmt: skip
+    if facts["unreadable"]:
+        terminal.facts([("unreadable", terminal.poor(plural(facts["unreadable"], "line")))], indent="  ")
+    rows = [(terminal.printable(one["column"]), KINDS.get(one["kind"], one["kind"]), one["why"])
+            for one in facts["columns"]]  # fmt: skip
+    if rows:
+        print_columns([("column", "left"), ("kind", "left"), ("values", "left")], rows)
+        click.echo(f"  kinds by the first {plural(facts['looked_at'], 'row')}")
+    line = f"bigclf inspect {things[0]} --suggest"
+    click.echo(f"  next: {click.style(line, bold=True)} proposes what to learn from")
 
 
 def _model(path: str) -> Looked:

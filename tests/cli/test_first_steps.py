@@ -208,6 +208,22 @@ def test_methods_that_sum_over_rows_tell_of_no_mistakes_on_the_way(tmp_path, fol
         assert ("progressive error" in said, "mistakes" in said) == (told, told) and "stopped by" in said
 
 
+def test_inspect_tells_the_columns_of_a_table(tmp_path):
+    for form, between in (("csv", ","), ("tsv", "\t")):
+        rows = [between.join((str(n), "ab"[n % 2], str(1000 + n))) for n in range(60)]
+        place = table(tmp_path / f"t.{form}", rows=[*rows, "7"], before=(between.join(("n", "town", "id")),))
+        code, said, _ = run("inspect", place)
+        assert code == 0 and "60 rows, 3 columns, csv" in said and "unreadable  1 line" in said
+        assert [line.split()[:2] for line in said.splitlines() if " distinct" in line][1] == ["town", "categories"]
+        code, said, _ = run("inspect", place, "--json")
+        told = json.loads(said)
+        assert code == 0 and told["kind"] == "table" and (told["rows"], told["unreadable"]) == (60, 1)
+        assert [(one["column"], one["distinct"]) for one in told["columns"]] == [("n", 60), ("town", 2), ("id", 60)]
+    place = table(tmp_path / "t.dat", rows=rows, before=("n\ttown\tid",))
+    assert "60 rows, 3 columns, csv" in run("inspect", place, "--format", "tsv")[1]
+    assert "--label-separator go with --suggest" in run("inspect", place, "--label", "n")[2]
+
+
 def test_paths_that_are_nearly_right_are_guessed(folder, monkeypatch):
     monkeypatch.chdir(folder.parent)
     for name, meant in (("peple.csv", "people.csv"), ("people.cvs", "people.csv")):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bigclf.cli.shared import terminal
@@ -35,3 +35,17 @@ def print_table(points: Sequence[Mapping[str, Any]], measure: str, best_params: 
 
 def _number(value: float | None, form: str) -> str:
     return "" if value is None else format(value, form)
+
+
+def print_columns(columns: list[tuple[str, str]], rows: Iterable[Sequence[str]]) -> None:
+    """A table of texts; ``columns`` : each one's name, and "left" or "right"."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for name, justify in columns:
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for row in rows:
+        table.add_row(*map(Text, row))  # names are text, never markup
+    terminal.tables().print(table)

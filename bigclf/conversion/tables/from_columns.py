@@ -20,7 +20,7 @@ import numpy as np
 from bigclf import files
 from bigclf.conversion import appending, destination
 from bigclf.conversion import shuffle as merging
-from bigclf.conversion.converter import Converter, integral, plan_of, processes
+from bigclf.conversion.converter import LEAST_MEMORY, Converter, integral, plan_of, processes
 from bigclf.conversion.resuming import Workplace
 from bigclf.conversion.shuffle import Slab, Spiller, Totals
 from bigclf.conversion.tables import reading
@@ -255,6 +255,17 @@ def prepare(data: Any, spec: Spec, room: int, label: bool = True, keep: Sequence
         kind, notes = label_type(reader, sources, spec)
         spec = dataclasses.replace(spec, label=dataclasses.replace(spec.label, type=kind))
     return Raw(spec, sources, reader, notes)
+
+
+def count_rows(data: files.Paths, spec: Spec, room: int = LEAST_MEMORY) -> tuple[int, int]:
+    """How many rows raw files have that can be read, and how many that cannot; errors as ``prepare``."""
+    raw = prepare(data, dataclasses.replace(spec, label=None), room, label=False)
+    n_rows = n_bad = 0
+    for source in raw.sources:
+        for task in reading.tasks_of(raw.reader, source, 1):
+            for _, batch in reading.batches(raw.reader, task):
+                n_rows, n_bad = n_rows + batch.n_rows, n_bad + len(batch.bad)
+    return n_rows, n_bad
 
 
 def wanted_columns(spec: Spec, label: bool) -> tuple[str, ...]:

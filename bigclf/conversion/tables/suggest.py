@@ -12,7 +12,7 @@ import numpy as np
 
 from bigclf import files
 from bigclf.conversion.tables import reading
-from bigclf.conversion.tables.from_columns import first_batch, located
+from bigclf.conversion.tables.from_columns import count_rows, first_batch, located
 from bigclf.conversion.tables.reading import Batch, Place, Reading, TableJob
 from bigclf.conversion.text.pieces import Source
 from bigclf.data import shards, vectors
@@ -858,6 +858,18 @@ def notes(found: Suggestion) -> dict[str, object]:
     if found.broken is not None and found.broken.n:
         told["unreadable"] = {"lines": found.broken.n, "why": found.broken.lines()}
     return told
+
+
+def described(data: Any, told: dict[str, Any]) -> dict[str, Any]:
+    """What raw files are, in types that JSON knows: ``format``, ``rows`` and lines that are ``unreadable`` of all of
+    them; ``columns`` with their ``kind`` and number of ``distinct`` values by the rows at the beginning that were
+    ``looked_at``; errors as ``suggest``."""
+    found = suggest(data, told)
+    own = {} if found.how.format == "text" else {"features": [{"categorical": c.name} for c in found.columns[:1]]}
+    n_rows, n_bad = count_rows(data, parse({"features": [], **own, "reader": found.how.as_json()}))
+    columns = [{"column": c.name, "kind": c.kind, "distinct": c.distinct, "why": c.why} for c in found.columns]
+    return {"format": found.how.format, "rows": n_rows, "unreadable": n_bad, "looked_at": found.n_rows,
+            "columns": columns}  # fmt: skip
 
 
 def _rare(found: Suggestion) -> list[str]:
