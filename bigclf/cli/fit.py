@@ -377,6 +377,7 @@ def print_fit(model: Model, path: str, run_dir: str, advise: bool, overwrite: bo
             ("in all", in_all_text(took, result.seconds)),
             ("validation", validation_text(model.facts.get("validation"), model.facts.get("best_epoch"))),
             trace(result.history, "read" if result.reads >= result.epochs else "epoch"),
+            ("labels", f"{model.classes_.size:,}, any number a row" if model.multilabel else None),
             ("weights", weights_text(model.intercept_.size, model.n_features, nonzero_weights(model))),
             ("parameters", parameters_text(method)),
             ("memory", memory_text(result.memory)),

@@ -6,7 +6,8 @@ is hashed, counted and kept in place of a single label.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BETWEEN = "\x1f"  # the labels of a row
+SEPARATORS = (";", "|", ",")  # that may stand between labels of a cell
+MANY_LABELS, MANY_CELLS, FEWER = 8, 0.2, 2  # labels, the share of cells, and how many times less labels if split, from
+# which on a separator is likely
 YES, NO = ("1", "1.0", "true", "True", "TRUE"), ("0", "0.0", "false", "False", "FALSE")
 
 
@@ -114,6 +118,31 @@ def _listed(
         bad.setdefault(row, f"column {name}: a label with the control character 0x1F, which separates labels here")
     there = as_numpy(pc.not_equal(texts, ""))
     yield rows[there], texts.filter(pa.array(there))
+
+
+def likely_separators(label: Label | None, rows: Mapping[str, int]) -> list[str]:
+    """A warning of labels that a separator seems to stand in; ``rows`` : how many have each label."""
+    if label is None or label.beside or label.type not in ("text", "labels") or len(rows) < MANY_LABELS:
+        return []
+    found, total = [], sum(rows.values())
+    for between in SEPARATORS:
+        holding = sum(n for name, n in rows.items() if between in name)
+        parts = {part.strip() for name in rows for part in name.split(between)} - {""}
+        if between != label.separator and holding >= MANY_CELLS * total and FEWER * len(parts) <= len(rows):
+            text = (f"column {label.column}: {len(rows):,} labels were found, and {100 * holding / total:.0f} % of "
+                    f"them, by rows, hold {between!r}; split there, they are {len(parts):,} (--label-separator "
+                    f"{between!r}, in a spec separator: {between!r})")  # fmt: skip
+            found.append((len(parts), text))
+    return [text for _, text in sorted(found)[:1]]
+
+
+def rows_of_labels(rows: Mapping[str, int], several: bool) -> Mapping[str, int]:
+    """How many rows have each label; ``rows`` : how many have each text, a joined one where rows have ``several``."""
+    found = Counter[str]()
+    for text, n in rows.items():
+        for name in split(text) if several else [text]:
+            found[name] += n
+    return found
 
 
 def is_list(column: pa.Array) -> bool:

@@ -38,7 +38,7 @@ from bigclf.data.dataset import MANIFEST, Dataset, Stored
 from bigclf.errors import DataError, SchemaError
 from bigclf.features import encode, values
 from bigclf.features.extract import extract
-from bigclf.features.label_cells import split
+from bigclf.features.label_cells import likely_separators, split
 from bigclf.features.spec import Label, Spec, parse
 from bigclf.features.tally import Tally
 from bigclf.files.caches import cache_directory
@@ -224,6 +224,9 @@ def arrays_of(table: object, y: object, features: object, sample_weight: object 
     """
     matrix, labels, weights, spec, learned = _made(table, y, features)
     made = Arrays(matrix, labels, weights if sample_weight is None else sample_weight)
+    if y is None and made.classes is not None:
+        rows = dict(zip(map(str, made.classes.tolist()), made.class_counts.tolist(), strict=True))
+        made.warnings += likely_separators(spec.label, rows)
     made.features, made.learned = encode.described(spec, learned), learned._asdict()
     return made
 

@@ -220,7 +220,7 @@ def test_inspect_tells_the_columns_of_a_table(tmp_path):
         assert code == 0 and told["kind"] == "table" and (told["rows"], told["unreadable"]) == (60, 1)
         assert [(one["column"], one["distinct"]) for one in told["columns"]] == [("n", 60), ("town", 2), ("id", 60)]
     place = table(tmp_path / "t.dat", rows=rows, before=("n\ttown\tid",))
-    assert "60 rows, 3 columns, csv" in run("inspect", place, "--format", "tsv")[1]
+    assert "60 rows, 3 columns, tsv" in run("inspect", place, "--format", "tsv")[1]
     assert "--label-separator go with --suggest" in run("inspect", place, "--label", "n")[2]
 
 

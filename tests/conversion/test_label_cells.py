@@ -266,3 +266,40 @@ def test_rows_without_any_label_cannot_be_measured_on(tmp_path):
     with pytest.raises(DataError, match="no row has a label") as error:
         bigclf.evaluate(model, empty)
     assert (error.value.file, error.value.column) == (str(empty), "tags")
+
+
+COLOURS = ["red", "green", "blue", "black", "white"]
+SEPARATED = [[c for i, c in enumerate(COLOURS) if n >> i & 1] for n in range(1, 32)] * 2
+
+
+@pytest.mark.parametrize("right", [";", "|", ","])
+@pytest.mark.parametrize("wrong", [None, "/"])
+def test_a_separator_that_was_not_meant_is_named(tmp_path, right, wrong):
+    path = file_of(tmp_path, {**numbers(62), "tags": [right.join(row) for row in SEPARATED]})
+    words = ["convert", path, tmp_path / "shards", "--label", "tags", "--numeric", "age"]
+    words += [] if wrong is None else ["--label-separator", wrong]
+    said = " ".join(CliRunner().invoke(main, [str(word) for word in words]).output.split())
+    share = round(100 * sum(len(row) > 1 for row in SEPARATED) / 62)
+    assert f"column tags: 31 labels were found, and {share} % of them" in said
+    assert f"split there, they are 5 (--label-separator {right!r}" in said
+    data = pd.read_csv(path)
+    spec = {"label": {"column": "tags", **({"separator": wrong} if wrong else {})}, "features": [{"numeric": "age"}]}
+    told = bigclf.fit(data, features=spec, algo="pa1", epochs=1, progress=False).result_.warnings
+    assert sum("split there, they are 5" in text for text in told) == 1
+
+
+@pytest.mark.parametrize(
+    ("labels", "separator"),
+    [
+        ([";".join(row) for row in SEPARATED], ";"),
+        ([f"Smith {n}, John {n}" for n in range(31)] * 2, None),  # as many parts as labels, and more
+        (["a;b", "a", "b", "c", "d", "e", "f", "g", "h", "i"] * 6 + ["a", "b"], None),  # few cells
+        (["a;b", "b;a", "a", "b"] * 15 + ["a", "b"], None),  # few labels
+    ],
+)
+def test_of_labels_that_are_whole_none_is_named(tmp_path, labels, separator):
+    spec = {"label": {"column": "tags", "separator": separator}, "features": [{"numeric": "age"}]}
+    found = bigclf.convert(
+        file_of(tmp_path, {**numbers(62), "tags": labels}), tmp_path / "s", format="csv", features=spec
+    )
+    assert not [text for text in found.warnings if "split there" in text]

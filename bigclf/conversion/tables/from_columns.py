@@ -411,6 +411,10 @@ def convert_columns(
         plan = converter.plan_columns(job, features, learned, chunk_nnz, shard_nnz)
         made = {**encode.report(raw.spec, learned), "unlabelled": converter.tally.unlabelled}
         warnings = [*raw.notes, *converter.warnings(1), *collision_warnings(made), *spelt_alike(raw.spec)]
+        if converter.tally.labels:
+            rows = {text: converter.totals.labels[code] for code, text in converter.tally.labels.items()}
+            several = raw.spec.label is not None and raw.spec.label.several
+            warnings += label_cells.likely_separators(raw.spec.label, label_cells.rows_of_labels(rows, several))
         told = converter.told(raw.sources, warnings, part)
         told["report"] |= made
         converter.write(appending.alike(plan, before), told)
