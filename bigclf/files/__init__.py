@@ -150,7 +150,9 @@ def meant(path: PathLike) -> str:
     alike = [name for name in alike if os.path.exists(os.path.join(there, name, *rest))]
     stem, ending = os.path.splitext(first)
     stems = {os.path.splitext(name)[0]: name for name in alike if os.path.splitext(name)[1] == ending}
-    found = stems.get(nearest(stem, stems)) or nearest(first, [name for name in alike if name not in stems.values()])
+    only = next(iter(stems.values())) if len(stems) == 1 else ""  # of files that end so
+    others = [name for name in alike if name not in stems.values()]
+    found = stems.get(nearest(stem, stems)) or only or nearest(first, others)
     if not found:
         return ""
     whole = os.path.join(there, found, *rest)
