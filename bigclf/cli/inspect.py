@@ -15,6 +15,7 @@ from bigclf.cli.jobs import driver
 from bigclf.cli.shared import columns, terminal
 from bigclf.cli.shared.texts import print_columns, print_table
 from bigclf.errors import DataError
+from bigclf.files.formats import SPARSE
 from bigclf.progress import Record
 from bigclf.units import format_bytes, format_seconds, plural
 
@@ -116,10 +117,14 @@ def look(
     """What the paths name (``data``, ``table``, ``model``, ``run`` or ``sweep``), its facts, and a function that prints
     them; ``names`` : of columns, as ``Dataset`` takes them; ``reader`` : how a raw table is read."""
     from bigclf import files
-    from bigclf.conversion.tables.reading import named_as_table
+    from bigclf.conversion.tables.reading import format_by_name, named_as_table
 
     if reader or all(named_as_table(thing) and files.exists(thing) for thing in things):
         return _table(things, dict(reader or {}))
+    if (form := format_by_name(things[0])) in SPARSE and files.exists(things[0]):
+        from bigclf.model.raw_input import sparse_text
+
+        things = list(sparse_text(things, str(form)).files)  # shards of the cache, which `fit` takes too
     if len(things) == 1 and files.exists(files.join(things[0], "results.json")):
         return _sweep(things[0])
     if len(things) == 1 and files.exists(files.join(things[0], "run", "grid", "run.json")):

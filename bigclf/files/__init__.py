@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from bigclf.errors import CONVERT_FIRST, DataError, RunError, StoreError
 from bigclf.files import remote
 from bigclf.files.caches import cache_home
-from bigclf.units import nearest
+from bigclf.units import SHORT, nearest
 
 MOST_ALIKE = 20  # names of files that are looked at for one that is not there
 
@@ -150,7 +150,8 @@ def meant(path: PathLike) -> str:
     alike = [name for name in alike if os.path.exists(os.path.join(there, name, *rest))]
     stem, ending = os.path.splitext(first)
     stems = {os.path.splitext(name)[0]: name for name in alike if os.path.splitext(name)[1] == ending}
-    only = next(iter(stems.values())) if len(stems) == 1 else ""  # of files that end so
+    short = [known for known in stems if len(stems) == 1 and len(known) == len(stem) <= SHORT]
+    only = stems[short[0]] if short else ""  # of files that end so
     others = [name for name in alike if name not in stems.values()]
     found = stems.get(nearest(stem, stems)) or only or nearest(first, others)
     if not found:

@@ -200,12 +200,15 @@ def test_to_calibrate_on_rows_that_were_trained_on_is_warned_of(tmp_path, folder
     assert "trained on" not in run("calibrate", folder / "m.bigclf", other, *out)[2]
 
 
-def test_methods_that_sum_over_rows_tell_of_no_mistakes_on_the_way(tmp_path, folder):
-    for algo, told in (("newton", False), ("newton_dense", False), ("dcd", True), ("arow", True)):
-        out = tmp_path / f"{algo}.bigclf"
-        assert run("fit", folder / "people.csv", "--label", "answer", "--algo", algo, "-o", out)[0] == 0
-        said = run("inspect", out)[1]
-        assert ("progressive error" in said, "mistakes" in said) == (told, told) and "stopped by" in said
+@pytest.mark.parametrize(("algo", "told"), [
+    ("newton_dense", False), ("dcd", True), pytest.param("newton", False, marks=pytest.mark.long),
+    pytest.param("arow", True, marks=pytest.mark.long),
+])  # fmt: skip
+def test_methods_that_sum_over_rows_tell_of_no_mistakes_on_the_way(tmp_path, folder, algo, told):
+    out = tmp_path / f"{algo}.bigclf"
+    assert run("fit", folder / "people.csv", "--label", "answer", "--algo", algo, "-o", out)[0] == 0
+    said = run("inspect", out)[1]
+    assert ("progressive error" in said, "mistakes" in said) == (told, told) and "stopped by" in said
 
 
 def test_inspect_tells_the_columns_of_a_table(tmp_path):
@@ -222,6 +225,21 @@ def test_inspect_tells_the_columns_of_a_table(tmp_path):
     place = table(tmp_path / "t.dat", rows=rows, before=("n\ttown\tid",))
     assert "60 rows, 3 columns, tsv" in run("inspect", place, "--format", "tsv")[1]
     assert "--label-separator go with --suggest" in run("inspect", place, "--label", "n")[2]
+
+
+def test_a_table_read_as_svmlight_is_told_to_be_one(tmp_path):
+    for before in (("age,town,answer",), ("5.1,3.5,1.4,0.2",)):
+        place = table(tmp_path / "rows.dat", before=before)
+        for words in (["convert", place, tmp_path / "out"], ["fit", place, "-o", tmp_path / "m"]):
+            code, _, said = run(*words)
+            assert code == 3 and "rows.dat, line 1: " in said and "as rows of a table: --format csv" in said
+
+
+def test_inspect_tells_of_sparse_text_what_fit_finds(tmp_path):
+    (tmp_path / "rows.svm").write_text("1 1:2 3:1\n-1 2:1\n1 1:1\n")
+    code, said, _ = run("inspect", tmp_path / "rows.svm", "--json")
+    told = json.loads(said)
+    assert code == 0 and (told["kind"], told["rows"], told["features"], told["nnz"]) == ("data", 3, 3, 4)
 
 
 def test_paths_that_are_nearly_right_are_guessed(folder, monkeypatch):

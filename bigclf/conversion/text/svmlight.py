@@ -70,6 +70,9 @@ def parse_line(line: bytes, options: Options) -> tuple[float, list[int], list[fl
         return None
     if b"\0" in line:
         raise ValueError("there is a zero byte in the line: the file is damaged, or no text")
+    if b"," in line and b":" not in line:
+        raise ValueError(f"{shown(fields[0])} has commas and no index:value, as rows of a table: --format csv "
+                         f"(format='csv'); if these are labels of a row without entries, {SEVERAL}")  # fmt: skip
     label = _label(fields[0])
     pairs = fields[2:] if len(fields) > 1 and _is_query(fields[1]) else fields[1:]
     indices, values = list[int](), list[float]()
