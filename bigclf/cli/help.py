@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import sys
 from importlib import resources
+from typing import TYPE_CHECKING
 
 import click
 
 from bigclf.cli.shared import terminal
 from bigclf.units import near
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
 
 TOPICS = (  # in the order in which a person needs them
     "table",
@@ -81,15 +85,28 @@ def _show(markdown: str, pager: bool) -> None:
     if not sys.stdout.isatty():
         click.echo(markdown)
         return
-    from rich.markdown import Markdown
+    from rich.markdown import CodeBlock, Markdown
+    from rich.syntax import Syntax
+
+    class Whole(CodeBlock):
+        """Code whose lines are as long as they are, so that what is copied off the screen runs."""
+
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+            code = str(self.text).rstrip()
+            shown = Syntax(code, self.lexer_name, theme=self.theme).highlight(code)
+            shown.no_wrap, shown.overflow = True, "ignore"
+            yield shown
+
+    class Guide(Markdown):
+        elements = {**Markdown.elements, "fence": Whole, "code_block": Whole}
 
     console = terminal.tables()
-    page = Markdown(markdown, code_theme="ansi_dark")
+    page = Guide(markdown, code_theme="ansi_dark")
     if not pager:
-        console.print(page)
+        console.print(page, crop=False)
         return
     with console.capture() as shown:
-        console.print(page)
+        console.print(page, crop=False)
     click.echo_via_pager(shown.get())
 
 

@@ -11,8 +11,10 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 import bigclf
+from bigclf.cli import help as help_
 from bigclf.cli import main
 from bigclf.cli.help import TOPICS, guide
 
@@ -139,3 +141,16 @@ def test_help_lists_and_shows():
     assert "--rows" in run("bigclf help demo").output
     wrong = CliRunner().invoke(main, ["help", "certificat"])
     assert wrong.exit_code == 2 and "certificate" in wrong.stderr
+
+
+def test_on_a_terminal_lines_of_code_are_as_long_as_they_are(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setattr(
+        "bigclf.cli.shared.terminal.tables", lambda: Console(width=40, force_terminal=True, no_color=True)
+    )
+    line = "bigclf fit articles.csv -o tags.bigclf --label tags --algo dcd"
+    help_._show(
+        f"# A guide\n\nWords that are longer than forty columns are broken here.\n\n```sh\n{line}\n```\n", False
+    )
+    said = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+    assert line in [one.rstrip() for one in said] and max(len(one.rstrip()) for one in said if line not in one) <= 40
