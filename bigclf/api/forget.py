@@ -214,7 +214,7 @@ def _made(
             digests=digests_of(gone, dataset.classes, outputs.key), names=which.where,
         )  # fmt: skip
         dataset.check_unchanged()
-        places = places_of(old, dataset, outputs, sorted(stays))
+        places = places_of(old, dataset, outputs, stays)
         journal.note_finishing(staged, told | {"places": places, "earlier": earlier_places(old, places)})
         return finished(outputs, journal)
 

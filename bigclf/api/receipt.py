@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 
 VERSION = 1
+MOST_ROWS = 10  # of a shard, and shards, that are named beside raw files of which nothing else is known
 LOCK = ".lock"
 ASIDE = ".bigclf-forgetting"  # directory where shards wait that are to take the places of others beside it
 BESIDE = ".forgetting"  # ends the name of the hidden directory beside an output
@@ -432,11 +433,11 @@ def plain_of(value: object) -> object:
     return found
 
 
-def places_of(old: OldRun, dataset: Dataset, outputs: Outputs, changed: Sequence[int]) -> list[dict[str, str]]:
-    """Everything known that holds the rows or was made of them, and what becomes of it."""
+def places_of(old: OldRun, dataset: Dataset, outputs: Outputs, stays: Mapping[int, Any]) -> list[dict[str, str]]:
+    """Everything known that holds the rows or was made of them, and what becomes of it; ``stays`` : ``by_file``."""
     fate = REMOVED if outputs.rewrites else KEPT
     paths = [files.absolute(path) for path in dataset.files]
-    found = [(paths[file], "shard with such rows", REPLACED if outputs.rewrites else KEPT) for file in changed]
+    found = [(paths[file], "shard with such rows", REPLACED if outputs.rewrites else KEPT) for file in sorted(stays)]
     if old.path is not None:
         found.append((old.path, OLD_RUN, fate))
     found += [(path, "raw store: decoded rows", fate) for path in _stores(dataset, outputs.local_dir)]
@@ -450,10 +451,22 @@ def places_of(old: OldRun, dataset: Dataset, outputs: Outputs, changed: Sequence
         if files.exists(files.join(beside, name)):
             found.append((files.join(beside, name), f"{what}, of all rows", KEPT))
     if dataset.conversion.get("sources") or dataset.made_of:
-        found.append((dataset.made_of or "(not known where)", "raw files that the shards were made of", KEPT))
+        at, what = dataset.made_of or "(not known where)", "raw files that the shards were made of"
+        found.append((at, what if dataset.made_of else f"{what}: {_in_shards(dataset, stays)}", KEPT))
     if old.path is None or not old.at.startswith(f"{old.path}/"):
         found.append((old.at, OLD_MODEL, KEPT))
     return [{"path": path, "what": what, "done": done} for path, what, done in found]
+
+
+def _in_shards(dataset: Dataset, stays: Mapping[int, Any]) -> str:
+    """Which rows of which shards go, by which whoever has the raw files finds them there."""
+    told = []
+    for file, rows in removing.rows_that_go(dataset, stays).items():
+        some = ", ".join(map(str, rows[:MOST_ROWS].tolist())) + f" and {rows.size - MOST_ROWS:,} more" * (
+            rows.size > MOST_ROWS
+        )
+        told.append(f"row{'s' * (rows.size > 1)} {some} of {files.base_name(dataset.files[file])}")
+    return "; ".join(told[:MOST_ROWS]) + f"; and {len(told) - MOST_ROWS:,} more shards" * (len(told) > MOST_ROWS)
 
 
 def earlier_places(old: OldRun, places: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:

@@ -78,7 +78,11 @@ def _column(path: str, row_group: int, column: str, sizes: Sequence[int]) -> Ite
         for piece in passed_in_parts(path, row_group, {column: column}, sizes):
             yield piece[column]
     except (DataError, KeyError) as error:
-        raise SchemaError("there is no such column beside the rows", file=path, column=column) from error
+        text = (
+            "there is no such column beside the rows, and convert leaves none there; name the rows by number (--rows) "
+            "or by what they hold (--like)"
+        )
+        raise SchemaError(text, file=path, column=column) from error
 
 
 def _as_type(values: Sequence[object], kind: pa.DataType, path: str, column: str) -> pa.Array:
@@ -196,6 +200,17 @@ def by_file(dataset: Dataset, numbers: np.ndarray) -> dict[int, dict[int, np.nda
             stays[here] = False
             found.setdefault(file, {})[row_group] = stays
     return found
+
+
+def rows_that_go(dataset: Dataset, stays: Mapping[int, Mapping[int, np.ndarray]]) -> dict[int, np.ndarray]:
+    """Of each file of ``stays`` (see ``by_file``) the rows that go, int64 [n], counted from 0 in that file."""
+    found, n_rows = dict[int, list[np.ndarray]](), dict[int, int]()
+    for file, row_group, _, sizes in row_groups(dataset):
+        first = n_rows.get(file, 0)
+        n_rows[file] = first + sum(sizes)
+        if (there := stays.get(file, {}).get(row_group)) is not None:
+            found.setdefault(file, []).append(first + np.flatnonzero(~there))
+    return {file: np.concatenate(rows) for file, rows in found.items()}
 
 
 def blocks_of(dataset: Dataset, stays: Mapping[int, Mapping[int, np.ndarray]]) -> list[Block]:

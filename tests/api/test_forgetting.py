@@ -12,6 +12,7 @@ import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
 from making import random_rows, shards_of
+from sklearn.datasets import dump_svmlight_file
 
 import bigclf
 from bigclf import files
@@ -261,6 +262,21 @@ def test_a_later_receipt_names_what_earlier_requests_replaced_and_left(begun, wa
     if way == "to":
         changed[str(tmp_path / "left" / "part-00000.parquet")] = "replaced"
     assert later == told | changed
+
+
+def test_of_raw_files_not_known_the_rows_are_named_by_their_shards(tmp_path):
+    x, y = random_rows(N, 30)
+    dump_svmlight_file(x, y, str(tmp_path / "rows.svm"), zero_based=False)
+    data = bigclf.convert(str(tmp_path / "rows.svm"), tmp_path / "rows", shard_nnz=1500, chunk_nnz=300)
+    assert len(data.files) > 1 and len(data.chunks.file) > 2 * len(data.files)
+    bigclf.fit(data, algo="dcd", run_dir=tmp_path / "run", progress=False)
+    first = pq.read_metadata(data.files[0]).num_rows
+    rows = [3, first - 1, first, *range(first + 20, first + 31)]
+    found = verb.forget(tmp_path / "run", tmp_path / "model", rows=rows, to=tmp_path / "left")
+    (what,) = [one["what"] for one in found.receipt["places"] if one["path"] == "(not known where)"]
+    later = ", ".join(map(str, [0, *range(20, 29)]))
+    told = f"rows 3, {first - 1} of part-00000.parquet; rows {later} and 2 more of part-00001.parquet"
+    assert what == f"raw files that the shards were made of: {told}"
 
 
 def test_rows_are_named_by_what_they_hold_and_equal_ones_are_counted(tmp_path):
