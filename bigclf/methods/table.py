@@ -16,6 +16,7 @@ MODULES = (
     "steps.trust_region",
     "steps.lbfgs",
     "steps.newton_dense",
+    "steps.augmented_lagrangian",
     "steps.multinomial",
     "steps.newglmnet",
     "steps.primal_coordinate_descent",

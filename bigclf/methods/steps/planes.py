@@ -77,13 +77,21 @@ def dot(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def best(shared: Planned, value: float, dual: float) -> float:
-    """The largest bound that is known, at a point with P = ``value`` whose own bound is ``dual``."""
-    told, total = shared.book[-1], shared.total
+    """The largest bound that is known, at a point with P = ``value`` whose own bound is ``dual``; the plane is that of
+    the losses there."""
     if not (np.isfinite(value) and np.isfinite(dual)):
         return dual
     w = shared.weights.astype(np.float64)
     loss = value - 0.5 * dot(w, w)
-    _take(shared, loss - dot(total, w))
+    return largest(shared, value, dual, loss - dot(shared.total, w))
+
+
+def largest(shared: Planned, value: float, dual: float, offset: float) -> float:
+    """Likewise with the plane ``offset`` + ``total``.u below the losses: of any dual variables the sum of their phi."""
+    if not (np.isfinite(value) and np.isfinite(dual)):
+        return dual
+    told = shared.book[-1]
+    _take(shared, offset)
     count = min(int(told[COUNT]), PLANES)
     found = bound_of(shared.book[:count, :count], shared.book[PLANES, :count])
     told[PRIMAL], told[DUAL] = min(told[PRIMAL], value), max(told[DUAL], dual, found)
