@@ -887,6 +887,7 @@ OBJECTIVES = {
     "tron": not_stationary,
     "lbfgs": not_stationary,
     "newton_dense": dual_coordinate_descent,
+    "augmented_lagrangian": dual_coordinate_descent,
     "newton_mc": multinomial,
     "newglmnet": not_stationary_l1,
     "cdn": not_stationary_l1,

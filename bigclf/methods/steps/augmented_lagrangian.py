@@ -64,7 +64,7 @@ N_LENGTHS = len(LENGTHS)
 ENOUGH = 0.25  # of the decrease that the slope promised: a whole step that keeps less of it is too long
 HALF = 0.5  # a step that is best at that or less says that r is too large, which is then multiplied by it
 LESSER = 0.3  # times F: a norm below is the lesser part of the gap
-SLIGHT = 2.0**-20  # of r: with so little of it the multipliers of the start are those of the first point
+GREATER = 100.0  # ... above it is so much the greater that the multipliers stay
 ROUNDING = 1e-13  # of an objective, relatively: differences below that say nothing
 PATIENCE, GAIN = 30, 0.9  # the gap does not fall to so much of itself in so many points
 LARGEST = float(np.finfo(np.float64).max)
@@ -119,8 +119,8 @@ N_FIGURES = ALONG + N_LENGTHS
 # quotient of the last two, by which a' follows from the multipliers; 1 where ``other`` has those of the last point; L
 # there; g.step; the length of the step that is taken (0: there is none); r.M^-1 r and ||g|| at the start; products so
 # far; passes that are left of the start; the gap at which patience began anew, and points since then.
-KIND, PENALTY, NEXT, QUOTIENT, OTHER, VALUE, SLOPE, LENGTH, SQUARE, STEEP, PRODUCTS, LEFT, MARK, IDLE = range(14)
-N_SCALARS = 14
+KIND, PENALTY, NEXT, QUOTIENT, OTHER, VALUE, SLOPE, LENGTH, SQUARE, STEEP, PRODUCTS, LEFT, MARK, IDLE, HOLD = range(15)
+N_SCALARS = 15
 
 
 def bind(settings: Numbers) -> Params:
@@ -136,7 +136,7 @@ def begin(n_features: int, dtype: DTypeLike, settings: Numbers) -> Shared:
     shared = Shared(weights, probe, point, step, residual, *sums, np.zeros(N_SCALARS), *planes.begin(n))
     start = settings.get("start", 0)
     shared.scalars[[KIND, LEFT, MARK]] = START if start else POINT, start, LARGEST
-    shared.scalars[[PENALTY, NEXT]] = SLIGHT, 1.0
+    shared.scalars[[PENALTY, NEXT, HOLD]] = 1.0
     return shared
 
 
@@ -193,22 +193,28 @@ def sums(loss: Loss):  # type: ignore[no-untyped-def]
     def point(block, order, shared, before, at, params):  # type: ignore[no-untyped-def]
         weights, total, diagonal, figures = shared.weights, shared.total, shared.diagonal, shared.figures
         penalty, following = shared.scalars[PENALTY], shared.scalars[NEXT]
-        quotient, last, mistakes, lost = following / penalty, weights.size - 1, 0, 0.0
+        quotient, hold = following / penalty, shared.scalars[HOLD] != 0
+        last, mistakes, lost = weights.size - 1, 0, 0.0
         for k in range(order.size):
             i = order[k]
             r, y, c = block.ids[i], block.labels[i], params.C * block.weights[i]
             m = y * (dot_ahead(block, order, k, weights) + params.bias * weights[last])
             b = before[r]
             a, now = term(b, m, c, penalty)
-            at[r] = a
-            z = ahead(b, a, quotient, c)
+            if hold:
+                z, following_term = term(b, m, c, following)
+                at[r] = z
+            else:
+                z = ahead(b, a, quotient, c)
+                following_term = term_at(z, a, m, c, following)
+                at[r] = a
             value = c * value_of(m, y, 0.0)
             mistakes += m <= 0
             lost += value
             figures[DUAL] += z
             figures[LACK] += gap_of(z, m, c, y, 0.0)
             figures[TERMS] += now
-            figures[NEXT_TERMS] += term_at(z, a, m, c, following)
+            figures[NEXT_TERMS] += following_term
             if z > 0.0:
                 axpy(-z * y, block, i, total)
                 total[last] -= z * y * params.bias
@@ -231,7 +237,9 @@ def sums(loss: Loss):  # type: ignore[no-untyped-def]
             return point(block, order, shared, before, at, params)
         if kind == LINE:
             return along(block, order, shared, before, params)
-        multiply(block, order, shared.probe, at, before, shared.scalars[QUOTIENT], params, shared.total)
+        if shared.scalars[QUOTIENT] != 0:  # the multipliers of the point have been taken
+            before, at = at, before
+        multiply(block, order, shared.probe, before, at, shared.scalars[QUOTIENT], params, shared.total)
         return Counts(order.size, 0, 0, 0.0, 0.0)
 
     return update
@@ -323,10 +331,14 @@ def is_idle(shared: Shared) -> bool:
 def follow(shared: Shared, steep: float, lack: float, value: float) -> None:
     """The point is taken, where 1/2 ||g||^2 is ``steep``, F ``lack`` and the next problem's L ``value``."""
     scalars = shared.scalars
-    scalars[QUOTIENT] = scalars[NEXT] / scalars[PENALTY]
+    if scalars[HOLD]:
+        scalars[QUOTIENT] = 0.0
+    else:
+        scalars[QUOTIENT] = scalars[NEXT] / scalars[PENALTY]
+        scalars[OTHER] = 1 - scalars[OTHER]
     scalars[PENALTY] = scalars[NEXT]
+    scalars[HOLD] = steep > GREATER * lack
     scalars[NEXT] = (2.0 if steep < LESSER * lack else 1.0) * scalars[PENALTY]
-    scalars[OTHER] = 1 - scalars[OTHER]
     scalars[VALUE] = value
     shared.point[:] = shared.weights
 
@@ -434,7 +446,15 @@ def place(shared: Shared, weights: np.ndarray, params: Params) -> None:
 
 # Methods
 
-PASSES = Param("start", 2, 0, 1000, "passes of dual coordinate descent at the start", integer=True)
+PASSES = Param(
+    "start",
+    5,
+    0,
+    1000,
+    "passes of dual coordinate descent at the start; by default two in several groups",
+    integer=True,
+    several=2,
+)
 
 METHODS = (
     steps(
