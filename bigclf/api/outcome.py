@@ -518,7 +518,7 @@ def kept_state(run: Run) -> dict[str, np.ndarray]:
 def warn_of_limits(result: Result, options: Mapping[str, object]) -> None:
     limit = f"max_seconds={options['max_seconds']}" if result.stopped == "seconds" else f"epochs={options['epochs']}"
     if result.stopped == "stalled":
-        limit = "the limit of floating point"
+        limit = "a gap that falls no further"
     if result.certificate is not None:
         reached = f"the relative gap is {result.certificate['gap']:.2e}, the tolerance {options['tol']:g}"
     else:

@@ -104,7 +104,7 @@ class Step(NamedTuple):
 
     primal, dual : an objective value and a bound on all of them, or None where this read does not tell; weights : the
     model's weights that ``primal`` is of, not touched again by the method; over : "" (another read is to follow),
-    "done" (there is nothing left to do) or "stalled" (nothing more to gain in floating point); facts : figures of the
+    "done" (there is nothing left to do) or "stalled" (the gap falls no further); facts : figures of the
     step for the history; violation : of the optimality conditions, the largest in the weights.
     """
 

@@ -194,16 +194,6 @@ def test_as_many_vectors_travel_with_many_groups_as_with_few(monkeypatch, quiet)
     assert counts[32] <= 1.5 * counts[4]
 
 
-def test_bits_do_not_depend_on_memory(tmp_path, quiet):
-    x, y = random_rows(3000, 60, density=0.2, noise=1.0)
-    shards_of(tmp_path / "s", x, y, chunk_nnz=4000)
-    options = dict(algo="augmented_lagrangian", tol=1e-4, groups=4, progress=False)
-    own, streamed = fit(str(tmp_path / "s"), **options), fit(str(tmp_path / "s"), memory="14MB", **options)
-    assert own.result_.converged and own.result_.epochs > 20
-    assert own.result_.plan["resident"] and not streamed.result_.plan["resident"]
-    assert streamed.digest() == own.digest()
-
-
 @pytest.mark.parametrize(
     "workers", [2, pytest.param(1, marks=pytest.mark.long), pytest.param(4, marks=pytest.mark.long)]
 )
@@ -285,6 +275,20 @@ def test_what_does_not_get_there_says_so_with_its_gap(monkeypatch):
     assert not model.result_.converged and model.result_.stopped == "stalled"
     told = model.result_.certificate
     assert told["dual"] <= told["primal"] and told["primal"] < np.inf
+
+
+def test_threads_change_no_bits_and_groups_and_memory_no_more_than_the_gap(tmp_path, quiet):
+    x, y = random_rows(3000, 60, density=0.2, noise=1.0)
+    shards_of(tmp_path / "s", x, y, chunk_nnz=4000)
+    options = dict(algo="augmented_lagrangian", tol=1e-4, progress=False)
+    threads = [fit(x, y, workers=bigclf.Workers(threads=n), **options) for n in (1, 2)]
+    assert threads[0].digest() == threads[1].digest()
+    told = [threads[0].result_.certificate]
+    for more in ({"groups": 3}, {"memory": "14MB"}, {"memory": "14MB", "groups": 2}):
+        model = fit(str(tmp_path / "s"), **more, **options)
+        assert model.result_.converged and model.result_.plan["resident"] == ("memory" not in more)
+        told.append(model.result_.certificate)
+    assert max(each["dual"] for each in told) <= min(each["primal"] for each in told)
 
 
 def test_a_model_of_another_C_is_a_start(quiet):

@@ -66,7 +66,7 @@ HALF = 0.5  # a step that is best at that or less says that r is too large, whic
 LESSER = 0.3  # times F: a norm below is the lesser part of the gap
 GREATER = 100.0  # ... above it is so much the greater that the multipliers stay
 ROUNDING = 1e-13  # of an objective, relatively: differences below that say nothing
-PATIENCE, GAIN = 30, 0.9  # the gap does not fall to so much of itself in so many points
+PATIENCE, GAIN = 60, 0.9  # the gap does not fall to so much of itself in so many points
 LARGEST = float(np.finfo(np.float64).max)
 
 
