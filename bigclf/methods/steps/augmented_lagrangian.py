@@ -461,7 +461,7 @@ METHODS = (
         name="augmented_lagrangian",
         title="hinge by sums alone: an augmented Lagrangian, by Newton's method with conjugate gradients, certified",
         paper="Hestenes 1969; Rockafellar 1976; Li, Sun, Toh, SIAM J. Optimization 2018",
-        formula="(I + r X_F' X_F) s = v - w by conjugate gradients;  w <- w + t s;  a <- clip(a + r (1 - m), 0, C)",
+        formula="(I + r C X_F' X_F) s = v - w by conjugate gradients;  w <- w + t s;  a <- clip(a + r C (1 - m), 0, C)",
         params=(COST, PASSES),
         losses=("hinge",),
         penalties=("l2",),
