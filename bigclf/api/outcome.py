@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,12 +14,14 @@ from bigclf.cluster.book import Patience
 from bigclf.data.arrays import listed_names
 from bigclf.errors import ConvergenceWarning, DataError, RunError
 from bigclf.machine import anonymous_bytes
+from bigclf.maths.block import Block
 from bigclf.methods import sparse_state
 from bigclf.metrics.figures import Evaluation, evaluate, share_trained_on
 from bigclf.metrics.label_figures import LabelsEvaluation
 from bigclf.model.model import SEVERAL, Model, all_finite, is_stored
 from bigclf.progress import Record, quality_text
 from bigclf.texts import card, curve
+from bigclf.training.engines import LocalEngine
 from bigclf.training.memory import PeakMemory
 from bigclf.training.plan import Plan, model_copies
 from bigclf.training.problems import progress_of
@@ -408,7 +410,7 @@ def told_of(run: Run) -> list[dict[str, float]]:
 
 def prune(run: Run, source: Rows, tol: float) -> None:
     """Drop what can be dropped of the weights that the certificates speak of, and certify what is left within ``tol``;
-    two passes over the rows.
+    two passes over the rows, or four.
 
     Raises
     ------
@@ -418,7 +420,10 @@ def prune(run: Run, source: Rows, tol: float) -> None:
         raise RunError("prune needs a certificate: leave out epochs=1, or set tol=")
     weights = weights_of(run)
     objectives = [(status.primal, status.dual) for status in run.status]
-    found = pruned(run.problems, weights, objectives, source.blocks, tol)
+    blocks: Callable[[], Iterable[Block]] = source.blocks
+    if run.plan.resident and isinstance(run.engine, LocalEngine):
+        blocks = run.engine.bench.loaded
+    found = pruned(run.problems, weights, objectives, blocks, tol)
     for status, one in zip(run.status, found, strict=True):
         status.weights, status.primal = one.weights, one.primal
 

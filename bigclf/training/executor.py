@@ -477,6 +477,10 @@ class Bench:
             for block in self._every_block(group):
                 yield int(self.source.chunks.row0[first]), block
 
+    def loaded(self) -> list[Block]:
+        """The rows that stay in memory, a block for each group."""
+        return [self._loaded(group) for group in range(len(self.plan.groups))]
+
     def take_over(self, other: Bench) -> None:
         """Use the rows that another bench of the same source has in memory or in its raw store; it is closed then."""
         if self.plan.resident and self.plan.groups == other.plan.groups:

@@ -5,9 +5,10 @@ smallest are set to 0 are certified by what the rows say of them,
 
     P(u) - P* <= P(u) - D(alpha),      P(u) = 1/2 ||u||^2 + sum_i C_i loss(y_i u.x_i),
 
-and as many are dropped, in the order of |w_j|, as keep (P(u) - D) / P(u) within the tolerance. Two passes over the rows
-find them: the first has the objective with 0, 1/32, 2/32 ... of the weights dropped, the second the same within the
-part in which the tolerance is reached. The objective that is kept is a sum over all rows. The bias is never dropped.
+and as many are dropped, in the order of |w_j|, as keep (P(u) - D) / P(u) within the tolerance. A pass over a sample of
+the rows estimates the objective with 0, 1/32, 2/32 ... of the weights dropped. A pass over all rows then has it with
+32 numbers of weights dropped in the two of these parts around the tolerance. Where the estimate was wrong the first
+pass is made over all rows. The objective that is kept is a sum over all rows. The bias is never dropped.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from bigclf.training.problems import Problem
 LEVELS = 32
 AGREES = 1e-6  # relative, of the objective of all weights with that of the certificate
 THREADS = 2
+SAMPLED = 8  # one of so many rows that do not have the class is looked at first
 
 
 class Pruned(NamedTuple):
@@ -68,22 +70,42 @@ def pruned(
     ------
     RunError : the rows say another objective than the certificate: they are not those of the training.
     """
-    cuts = [_first_cut(w) for w in weights]
-    sums = _objectives(problems, weights, cuts, blocks)
-    for total, (primal, _), problem in zip(sums, objectives, problems, strict=True):
-        if abs(total[0] - primal) > AGREES * abs(primal):
-            raise RunError(f"prune: the rows give the objective {total[0]:.8g} for {problem.name!r}, the certificate "
-                           f"{primal:.8g}; they are not the same rows")  # fmt: skip
     bounds = [max(primal, dual / (1 - tol)) for primal, dual in objectives]
-    chosen = [_within(total, bound) for total, bound in zip(sums, bounds, strict=True)]
-    cuts = [_second_cut(w, cut, level) for w, cut, level in zip(weights, cuts, chosen, strict=True)]
-    sums = _objectives(problems, weights, cuts, blocks)
-    found = []
-    for w, cut, total, bound in zip(weights, cuts, sums, bounds, strict=True):
-        level = _within(total, bound)
-        w[:-1][cut < level] = 0
-        found.append(Pruned(w, float(total[level])))
-    return found
+    sizes = [np.sort(np.abs(w[:-1][w[:-1] != 0])) for w in weights]
+    some = _Chosen(problems, weights, sizes, blocks)
+    sums = some.sums(range(len(problems)), [ALL] * len(problems), SAMPLED)
+    parts = [
+        _around(total - total[0] + primal, bound)
+        for total, (primal, _), bound in zip(sums, objectives, bounds, strict=True)
+    ]
+    found: dict[int, Pruned] = {}
+    todo, last = list(range(len(problems))), False
+    while todo:
+        for n, total in zip(todo, some.sums(todo, [parts[n] for n in todo]), strict=True):
+            _require_same(total[0], objectives[n][0], problems[n])
+            level = _within(total, bounds[n])
+            if last or not _missed(level, parts[n]):
+                weights[n][:-1][_levels(weights[n], sizes[n], parts[n]) < level] = 0
+                found[n] = Pruned(weights[n], float(total[level]))
+        todo, last = [n for n in todo if n not in found], True
+        for n, total in zip(todo, some.sums(todo, [ALL] * len(todo)), strict=True):
+            parts[n] = _around(total, bounds[n])
+    return [found[n] for n in range(len(problems))]
+
+
+def _require_same(total: float, primal: float, problem: Problem) -> None:
+    """RunError where the rows say another objective than the certificate."""
+    if abs(total - primal) > AGREES * abs(primal):
+        raise RunError(f"prune: the rows give the objective {total:.8g} for {problem.name!r}, the certificate "
+                       f"{primal:.8g}; they are not the same rows")  # fmt: skip
+
+
+# Level l of a weight: it is the first to be dropped after those of the levels below. At level 0 nothing is dropped, and
+# what is in no part that is looked at has level 0, or ``STAYS``, which nothing drops.
+
+STAYS = LEVELS + 1
+Parts: TypeAlias = tuple[int, int]  # first and end of those looked at, of LEVELS parts of the weights by their size
+ALL: Parts = (0, LEVELS)
 
 
 def _within(objectives: np.ndarray, bound: float) -> int:
@@ -92,68 +114,102 @@ def _within(objectives: np.ndarray, bound: float) -> int:
     return int(over[0]) if over.size else objectives.size - 1
 
 
-GONE, STAYS = -1, LEVELS  # levels of weights that are 0, and of those that no level touches
+def _around(objectives: np.ndarray, bound: float) -> Parts:
+    """The two parts around the place where the bound is reached; ``objectives`` : at the levels of ``ALL``."""
+    level = max(1, _within(objectives, bound))
+    if level == STAYS:
+        return LEVELS - 2, LEVELS
+    step = objectives[level + 1] - objectives[level]
+    early = bound - objectives[level] < 0.5 * step
+    first = min(max(0, level - 1 - early), LEVELS - 2)
+    return first, first + 2
 
 
-def _first_cut(weights: np.ndarray) -> np.ndarray:
-    """int8 [feature], the level of each weight: in which 32nd of those that are not 0 it is, the smallest first."""
-    cut = np.full(weights.size - 1, GONE, np.int8)
-    _spread(cut, weights, np.flatnonzero(weights[:-1]))
-    return cut
+def _missed(level: int, parts: Parts) -> bool:
+    """Whether the bound is reached outside the parts."""
+    return (level == 0 and parts[0] > 0) or (level == STAYS and parts[1] < LEVELS)
 
 
-def _second_cut(weights: np.ndarray, cut: np.ndarray, level: int) -> np.ndarray:
-    """The same within the weights of a ``level``, the first that cannot be dropped as a whole."""
-    finer = np.full(cut.size, GONE, np.int8)
-    finer[cut > level] = STAYS
-    _spread(finer, weights, np.flatnonzero(cut == level))
-    return finer
+def _levels(weights: np.ndarray, sizes: np.ndarray, parts: Parts) -> np.ndarray:
+    """int8 [feature]; ``sizes`` : of the weights that are not 0, ascending."""
+    first, end = (-(-sizes.size * part // LEVELS) for part in parts)
+    starts = first - (first - end) * np.arange(LEVELS) // LEVELS
+    ends = np.append(starts, end)
+    least = np.full(ends.size, np.inf, sizes.dtype)
+    least[ends < sizes.size] = sizes[ends[ends < sizes.size]]
+    levels = np.empty(weights.size - 1, np.int8)
+    give_levels(weights, least, levels)
+    return levels
 
 
-def _spread(cut: np.ndarray, weights: np.ndarray, places: np.ndarray) -> None:
-    """Give the weights at ``places`` levels by their size, as many each."""
-    order = np.argsort(np.abs(weights[places]), kind="stable")
-    cut[places[order]] = np.arange(places.size) * LEVELS // max(1, places.size)
+@kernel
+def give_levels(weights, least, levels):  # type: ignore[no-untyped-def]
+    """How many of ``least`` each weight is not below."""
+    for j in range(levels.size):
+        size, level = abs(weights[j]), 0
+        for k in range(least.size):
+            level += least[k] <= size
+        levels[j] = level
 
 
-def _objectives(
-    problems: Sequence[Problem],
-    weights: Sequence[np.ndarray],
-    cuts: Sequence[np.ndarray],
-    blocks: Callable[[], Iterable[Block]],
-) -> list[np.ndarray]:
-    """Of each problem P of the weights of level l and above, float64 [LEVELS + 1]; one pass over the rows."""
-    sums = [_squares(problem, w, cut) for problem, w, cut in zip(problems, weights, cuts, strict=True)]
-    add = _adder(problems[0].setting.method.loss_of(problems[0].setting.loss))
-    with ThreadPoolExecutor(THREADS) as pool:
-        for block in blocks():
+class _Chosen(NamedTuple):
+    """What objectives are made of."""
 
-            def of(number: int, rows: Block = block) -> None:
-                settings, w = problems[number].setting.settings, weights[number]
-                view = problems[number].view(rows)
-                room, constant = np.empty(LEVELS + 1), settings["bias"] * float(w[-1])
-                add(view, w, cuts[number], constant, settings["C"], settings.get("epsilon") or 0.0, room, sums[number])
+    problems: Sequence[Problem]
+    weights: Sequence[np.ndarray]
+    sizes: Sequence[np.ndarray]
+    blocks: Callable[[], Iterable[Block]]
 
-            list(pool.map(of, range(len(problems))))
-    return sums
+    def sums(self, todo: Sequence[int], parts: Sequence[Parts], every: int = 1) -> list[np.ndarray]:
+        """Of each problem of ``todo`` P of the weights of level l and above, float64 [LEVELS + 2]; one pass over the
+        rows. ``every`` : of the rows that do not have the class, that many stand for all."""
+        if not todo:
+            return []
+        levels = [_levels(self.weights[n], self.sizes[n], its) for n, its in zip(todo, parts, strict=True)]
+        sums = [_squares(self.problems[n], self.weights[n], own) for n, own in zip(todo, levels, strict=True)]
+        setting = self.problems[0].setting
+        add = _adder(setting.method.loss_of(setting.loss))
+        with ThreadPoolExecutor(THREADS) as pool:
+            for block in self.blocks():
+
+                def of(place: int, rows: Block = block) -> None:
+                    n = todo[place]
+                    settings, w = self.problems[n].setting.settings, self.weights[n]
+                    view = _sampled(self.problems[n].view(rows), every)
+                    room, constant = np.empty((2, LEVELS + 2)), settings["bias"] * float(w[-1])
+                    e = settings.get("epsilon") or 0.0
+                    add(view, w, levels[place], constant, settings["C"], e, room, sums[place])
+
+                list(pool.map(of, range(len(todo))))
+        return sums
 
 
-def _squares(problem: Problem, weights: np.ndarray, cut: np.ndarray) -> np.ndarray:
+def _sampled(view: Block, every: int) -> Block:
+    """Rows that do not have the class stand for ``every`` of them, or have weight 0."""
+    if every == 1:
+        return view
+    rare = view.labels > 0
+    stand = np.zeros(view.n_rows)
+    stand[::every] = every
+    stand[rare] = 1.0
+    return view._replace(weights=view.weights * stand)
+
+
+def _squares(problem: Problem, weights: np.ndarray, levels: np.ndarray) -> np.ndarray:
     """Half of ||u||^2 at each level."""
-    squares = weights[:-1].astype(np.float64) ** 2
-    each = np.bincount(cut[cut >= 0], squares[cut >= 0], minlength=LEVELS + 1)
+    each = np.bincount(levels, weights[:-1].astype(np.float64) ** 2, minlength=LEVELS + 2)
     bias = 0.0 if problem.setting.settings.get("free_bias") else float(weights[-1]) ** 2
     return 0.5 * (np.cumsum(each[::-1])[::-1] + bias)
 
 
 @functools.cache
 def _adder(loss: Loss) -> Callable[..., None]:
-    """Kernel that adds the losses of a block's rows at each level to ``sums`` [level]; ``room`` [level]."""
+    """Kernel that adds the losses of a block's rows at each level to ``sums`` [level]; ``room`` [2, level]."""
     value_of, regression = loss.value, loss.regression
 
     @kernel
-    def add(block, weights, cut, constant, C, e, room, sums):  # type: ignore[no-untyped-def]
-        last = room.size - 1
+    def add(block, weights, levels, constant, C, e, room, sums):  # type: ignore[no-untyped-def]
+        last = sums.size - 1
         for i in range(block.indptr.size - 1):
             c = C * block.weights[i]
             if c == 0:
@@ -161,12 +217,11 @@ def _adder(loss: Loss) -> Callable[..., None]:
             room[:] = 0
             for p in range(block.indptr[i], block.indptr[i + 1]):
                 j = np.int64(block.indices[p])
-                if cut[j] >= 0:
-                    room[cut[j]] += weights[j] * entry(block, i, p)
+                room[p & 1, levels[j]] += weights[j] * entry(block, i, p)  # two sums do not wait for each other
             t, m = block.labels[i], constant
             s = 1.0 if regression else t
             for k in range(last, -1, -1):
-                m += room[k]
+                m += room[0, k] + room[1, k]
                 sums[k] += c * value_of(s * m, t, e)
 
     return add

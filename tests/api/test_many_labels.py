@@ -329,6 +329,19 @@ def test_the_smallest_weights_go_and_the_next_one_would_be_too_much():
         assert ((primal - dense.certificate["dual"]) / primal <= 0.1) == within
 
 
+def test_a_sample_of_rows_that_misleads_costs_no_proof(monkeypatch):
+    """A sample in which no loss grows promises that all weights may go; the pass over all rows says otherwise."""
+    X, y = rows()
+    asked = {"algo": "dcd", "C": 1.0, "tol": 1e-4, "prune": 0.1, "progress": False}
+    good = bigclf.fit(X, y[:, 1], **asked)
+    monkeypatch.setattr(
+        "bigclf.training.pruning._sampled", lambda v, every: v if every == 1 else v._replace(weights=0 * v.weights)
+    )
+    found = bigclf.fit(X, y[:, 1], **asked)
+    assert 0 < np.count_nonzero(found.coef_) < D
+    assert np.array_equal(found.coef_, good.coef_) and found.certificate["gap"] <= 0.1
+
+
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
