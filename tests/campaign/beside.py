@@ -2,7 +2,8 @@
 ``--overwrite``, or one that looks at what is there.
 
 Of points that a second one cannot tell apart one is taken (``moments``). Those that look come at one point after the
-other of one first line, which goes on as if they had not been there. A second one that waits for the first is not
+other of one first line, which goes on as if they had not been there; so do those that write, as long as each is refused
+and leaves what is there as it was, to the byte and the time of change. A second one that waits for the first is not
 waited for.
 """
 
@@ -14,7 +15,7 @@ import random
 import time
 
 from ground import saved
-from recorder import keys
+from recorder import keys, state_of
 
 KINDS = ("line", "--resume", "--overwrite", "inspect", "validate")
 LOOKS = ("inspect", "validate")
@@ -59,41 +60,51 @@ def drawn(trial, sample, seed):
 
 def disturbed(trial, lines):
     """Yield (line, whether its point was reached, what of the promises was broken, as of ``Trial.disturb``)."""
-    left = [line for line in lines if line[0] in LOOKS]
-    while left:
-        seen = list(looked(trial, left))
-        yield from seen
-        left = [line for line in left if line not in {line for line, *_ in seen}]
-    for line in lines:
-        if line[0] not in LOOKS:
-            yield line, *beside(trial, *line)
+    for kinds in ([kind for kind in KINDS if kind in LOOKS], [kind for kind in KINDS if kind not in LOOKS]):
+        left = [line for line in lines if line[0] in kinds]
+        while left:
+            seen = list(one_after_the_other(trial, left))
+            yield from seen
+            left = [line for line in left if line not in {line for line, *_ in seen}]
 
 
-def looked(trial, lines):
-    """As ``disturbed`` of those that look, up to one that waits for the first."""
+def one_after_the_other(trial, lines):
+    """As ``disturbed`` of lines beside one first line, which goes on after each as if it had not been there; up to one
+    that waits for the first, or left a trace."""
     trial.restore()
-    first, left, waiting = trial.start(trial.case.line, ("steps", *{line[1:] for line in lines})), {*lines}, None
+    first, left, last = trial.start(trial.case.line, ("steps", *{line[1:] for line in lines})), {*lines}, None
     while trial.is_held(first):
-        *_, here = keys(trial.noted(first).points)
-        for line in sorted(line for line in left if line[1:] == here and not waiting):
+        noted = trial.noted(first)
+        *_, here = keys(noted.points)
+        for line in sorted(line for line in left if line[1:] == here and not last):
             left.remove(line)
-            before, other = trial.content()[0], trial.start(second(trial.case, line[0]), name="-second")
+            before, state = trial.content()[0], state_of(trial.work)
+            other = trial.start(second(trial.case, line[0]), name="-second")
             ended = ended_or_still(other.child)
-            broken = [*trial.foreign("beside"), *trial.half(), *changed(trial, before)]
-            if ended is None:
-                waiting = line, broken, other
+            broken = [*trial.foreign("beside"), *trial.half()]
+            if line[0] in LOOKS:
+                broken += changed(trial, before)
+            if ended is None or (line[0] not in LOOKS and not (failed(trial, ended) and state_of(trial.work) == state)):
+                last = line, saved(noted), broken, other, ended
             else:
                 yield line, True, told(trial, broken, trial.end(other, ended))
         trial.release(first)
     one = trial.end(first)
-    if waiting:
-        line, broken, other = waiting
-        yield line, True, told(trial, broken, trial.end(other))
+    if last and last[0][0] not in LOOKS:
+        yield last[0], True, both(trial, one, *last)
+        return
+    if last:
+        line, _, broken, other, ended = last
+        yield line, True, told(trial, broken, trial.end(other, ended))
     else:
         yield from ((line, False, []) for line in left)
     well = one.code == trial.whole_run.code
-    broken = [] if well else [("not finished", f"beside those that look: {one.code} {one.text[-400:]}")]
-    yield ("looks", "in the end", 1), True, [*broken, *trial.words(one), *trial.then([one] if well else [])]
+    broken = [] if well else [("not finished", f"beside those that left no trace: {one.code} {one.text[-400:]}")]
+    yield ("beside", "in the end", 1), True, [*broken, *trial.words(one), *trial.then([one] if well else [])]
+
+
+def failed(trial, ended):
+    return os.waitstatus_to_exitcode(ended) != trial.whole_run.code
 
 
 def changed(trial, before):
@@ -107,21 +118,13 @@ def told(trial, broken, two):
     return [(what, f"[{two.code}] {how}\n    second: {two.text[-300:]}") for what, how in found]
 
 
-def beside(trial, kind, point, which):
-    """Whether the point was reached, and what of the promises one that writes broke, or the first."""
-    trial.restore()
-    first = trial.start(trial.case.line, ("hold", point, which))
-    if not trial.is_held(first):
-        trial.end(first)
-        return False, []
-    known = saved(trial.noted(first))
-    other = trial.start(second(trial.case, kind), name="-second")
-    ended = ended_or_still(other.child)
-    broken = [*trial.foreign("beside"), *trial.half()]
-    trial.release(first)
-    one, two = trial.end(first), trial.end(other, ended)
+def both(trial, one, line, known, broken, other, ended):
+    """What of the promises was broken by one that writes, or by the first, which went on meanwhile and ended.
+    ``known`` : the checkpoints that the first had written when the other came; ``broken`` : what was seen while it
+    stood still."""
+    kind, two = line[0], trial.end(other, ended)
     well = [ran for ran in (one, two) if ran.code == trial.whole_run.code]
-    broken += [*trial.words(one), *trial.words(two)]
+    broken = [*broken, *trial.words(one), *trial.words(two)]
     if kind != "--overwrite":  # which asks for it
         broken += trial.lost(known, saved(two))
     if trial.case.anew or trial.case.once or len(well) < 2:  # else rows of both are there, as ``then`` finds
@@ -130,8 +133,9 @@ def beside(trial, kind, point, which):
         broken.append(("not finished", f"neither ended: {one.code} {one.text[-400:]} / {two.code} {two.text[-400:]}"))
     broken += trial.then(well)
     said = f"[{one.code}, {two.code}{', waited' if ended is None else ''}]"
-    return True, [(what, f"{said} {how}\n    first: {one.text[-300:]}\n    second: {two.text[-300:]}")
-                  for what, how in broken]  # fmt: skip
+    return [
+        (what, f"{said} {how}\n    first: {one.text[-300:]}\n    second: {two.text[-300:]}") for what, how in broken
+    ]
 
 
 def ended_or_still(child):

@@ -6,6 +6,7 @@
     python tests/campaign/campaign.py --sample 2 --seed a    two others
     python tests/campaign/campaign.py --beside           at each point, another process beside the first
     python tests/campaign/campaign.py --part 2/5         the second of five parts (--seconds 60: what a minute allows)
+    python tests/campaign/campaign.py --jobs 3           three lines at a time: they wait a lot
     python tests/campaign/campaign.py --small-disk       on a small disk that gets full (root)
     python tests/campaign/campaign.py --points append    name the points
 
@@ -18,14 +19,19 @@ each line.
 from __future__ import annotations
 
 import argparse
+import functools
 import os
+import pickle
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
+from typing import NamedTuple
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.dirname(HERE)]
@@ -33,8 +39,8 @@ sys.path[:0] = [HERE, os.path.dirname(HERE)]
 import beside  # noqa: E402
 import kills  # noqa: E402
 from cases import CASES, jobs  # noqa: E402
-from ground import Ground, made, made_in_child, saved, warm  # noqa: E402
-from recorder import keys  # noqa: E402
+from ground import Ends, Ground, made, made_in_child, saved, warm  # noqa: E402
+from recorder import keys, state_of  # noqa: E402
 
 KINDS = ("kill", "ENOSPC", "EIO")
 
@@ -44,21 +50,26 @@ class Trial(Ground):
 
     def __init__(self, name, directory, place):
         super().__init__(directory, place)
-        self.name, self.case, self.begun = name, CASES[name], os.path.join(directory, "begun")
+        self.name, self.case, self.directory = name, CASES[name], directory
+        self.begun = os.path.join(directory, "begun")
         self.overwritten = 0  # how many times only --overwrite went on
         self._twice = None
         self._prepare()
-        self.before = self.content()
-        self.whole_run = self.run(self.case.line)
+        self.before, self.untouched = self.content(), state_of(self.work)
+        self.whole_run = self.learned(self.case.line)
         self.whole = self.content()
         assert self.whole_run.code in (0, 4), (name, self.whole_run.text)
         assert not self.left(), (name, self.left())
+
+    def another(self, k):
+        """What makes one more of the same."""
+        return lambda: type(self)(self.name, made(f"{self.directory}-{k}"), self.place)
 
     def _prepare(self):
         self.furnish()
         jobs(self.out, self.place)
         for line in self.case.begin:
-            done = self.run(line)
+            done = self.learned(line)
             assert done.code == 0, (self.name, done.text)
         shutil.copytree(self.work, self.begun)
         self.mine = self.others()
@@ -82,7 +93,8 @@ class Trial(Ground):
     # What is promised
 
     def disturb(self, fault):
-        """The line with a fault, and once more: (which promise was broken, how) of all that were."""
+        """The line with a fault, and once more: (which promise was broken, how) of all that were. Where the first left
+        what is there as it was, to the byte and the time of change, the second is the undisturbed one."""
         self.restore()
         first = self.run(self.case.line, fault)
         done = first.code == self.whole_run.code
@@ -94,11 +106,11 @@ class Trial(Ground):
             if not self.case.once and again.code != first.code:
                 broken.append(("not finished", f"once more: exit code {again.code}: {again.text[-600:]}"))
         else:
-            again = self._again()
+            again = self.whole_run if state_of(self.work) == self.untouched else self._again()
             broken += self.lost(saved(first), saved(again))
             if again.code != self.whole_run.code:
                 broken.append(("not finished", f"given again: exit code {again.code}: {again.text[-600:]}"))
-            elif differing := self.differing():
+            elif again is not self.whole_run and (differing := self.differing()):
                 broken.append(("other bytes", f"given again, it differs: {differing}"))
         broken += self.words(again)
         if left := self.left():
@@ -257,7 +269,7 @@ def on_small_disk(name, directory, place, asked):
             least = trial.least(kind)
             print(f"{name}: ends with {least} {'pages' if kind == 'room' else kind}", flush=True)
             faults += [(kind, n) for n in sorted(draw.sample(range(least), min(least, asked.sample or least)))]
-        return told_of(trial, faults, len(faults))
+        return told_of(trial, faults, len(faults), each_alone, asked)
     finally:
         trial.close()
 
@@ -286,6 +298,7 @@ def main(arguments):
     parser.add_argument("--small-disk", action="store_true")
     parser.add_argument("--points", action="store_true")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="of each case, at most")
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--part", default="1/1", type=part_of, metavar="K/N")
     asked = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="campaign-") as directory:
@@ -298,6 +311,7 @@ def main(arguments):
 
 
 HEAD = ("lost epoch", "half output", "foreign deletion")
+LEAST = 8  # lines for which another process is worth its beginning
 
 
 def carried_out(name, directory, place, asked):
@@ -309,9 +323,9 @@ def carried_out(name, directory, place, asked):
         return 0
     if asked.beside:
         lines, apart = beside.drawn(trial, asked.sample, asked.seed + name)
-        return told_of(trial, asked.part(lines), f"{len(found)}, {apart} apart", beside.disturbed, asked.seconds)
+        return told_of(trial, asked.part(lines), f"{len(found)}, {apart} apart", beside.disturbed, asked)
     faults = asked.part(chosen(found, KINDS, asked.sample, asked.seed + name))
-    return told_of(trial, faults, len(found), seconds=asked.seconds)
+    return told_of(trial, faults, len(found), each_alone, asked)
 
 
 def each_alone(trial, faults):
@@ -319,9 +333,36 @@ def each_alone(trial, faults):
     return ((fault, *trial.disturb(fault)) for fault in faults)
 
 
-def told_of(trial, faults, points, disturbed=each_alone, seconds=float("inf")):
+class Tally(NamedTuple):
+    """How many promises of each name were broken, how many lines that were asked for were disturbed, and how many went
+    on with ``--overwrite`` only."""
+
+    counts: Counter
+    done: int
+    overwritten: int
+
+    def __add__(self, other):
+        return Tally(self.counts + other.counts, self.done + other.done, self.overwritten + other.overwritten)
+
+
+def told_of(trial, faults, points, disturbed, asked):
     """A line of the table; how many promises were broken."""
-    begun, counts, done = time.monotonic(), Counter(), 0
+    begun = time.monotonic()
+    n = 1 if isinstance(trial, OnSmallDisk) else max(1, min(asked.jobs, len(faults) // LEAST))
+    found = in_children([
+        functools.partial(tally, trial.another(k) if k else lambda: trial, faults[k::n], disturbed, asked.seconds)
+        for k in range(n)
+    ])  # fmt: skip
+    counts, done, overwritten = functools.reduce(Tally.__add__, found)
+    rest = {what: n for what, n in counts.items() if what not in HEAD and n}
+    cells = (trial.name, points, done, *(counts[what] for what in HEAD), overwritten, round(time.monotonic() - begun))
+    print("| " + " | ".join(map(str, cells)) + f" | {rest or ''}", flush=True)
+    return sum(n for what, n in counts.items() if what != "not reached")
+
+
+def tally(made_trial, faults, disturbed, seconds):
+    """What came of faults; each promise that was broken is printed at once."""
+    trial, begun, counts, done = made_trial(), time.monotonic(), Counter(), 0
     for fault, reached, broken in disturbed(trial, faults):
         counts["not reached"] += not reached
         done += fault in faults
@@ -330,11 +371,47 @@ def told_of(trial, faults, points, disturbed=each_alone, seconds=float("inf")):
             print(f"! {trial.name}: {fault[0]} at {fault[1:]}: {what}: {how}", flush=True)
         if time.monotonic() - begun > seconds:
             break
-    rest = {what: n for what, n in counts.items() if what not in HEAD and n}
-    cells = (trial.name, points, done, *(counts[what] for what in HEAD), trial.overwritten,
-             round(time.monotonic() - begun))  # fmt: skip
-    print("| " + " | ".join(map(str, cells)) + f" | {rest or ''}", flush=True)
-    return sum(n for what, n in counts.items() if what != "not reached")
+    return Tally(counts, done, trial.overwritten)
+
+
+def in_children(tasks):
+    """What each task returns, all at the same time, each in a child of this process; one alone is done here."""
+    if len(tasks) == 1:
+        return [tasks[0]()]
+    children = []
+    try:
+        for task in tasks:
+            here = Ends(*os.pipe())
+            child = os.fork()
+            if child == 0:
+                os._exit(delivered(task, here))
+            os.close(here.write)
+            children.append((child, here.read))
+        found = []
+        while children:
+            child, end = children[0]
+            with os.fdopen(end, "rb") as file:
+                told = file.read()
+            status = os.waitpid(child, 0)[1]
+            del children[0]
+            assert status == 0, f"a part of the campaign ended with {status}"
+            found.append(pickle.loads(told))
+        return found
+    finally:
+        for child, _ in children:
+            os.kill(child, signal.SIGTERM)
+
+
+def delivered(task, here):
+    """Write what the task returns into the pipe; an exit code."""
+    os.close(here.read)
+    try:
+        with os.fdopen(here.write, "wb") as file:
+            pickle.dump(task(), file)
+        return 0
+    except BaseException:
+        traceback.print_exc()
+        return 1
 
 
 if __name__ == "__main__":

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
 import io
 import json
+import multiprocessing
 import os
+import pickle
 import pkgutil
 import re
 import signal
@@ -105,17 +108,25 @@ class Ground:
         """A line in a child of this process, to its end."""
         return self.end(self.start(words, fault, **more))
 
-    def start(self, words, fault=None, name="", native=False):
+    def learned(self, words, fault=None):
+        """As ``run``; what it had loaded of compiled code this process loads too, for those that come after it."""
+        ran = self.run(words, fault, kernels=True)
+        load_kernels(f"{self.log}-kernels")
+        return ran
+
+    def start(self, words, fault=None, name="", native=False, kernels=False):
         """Begin a line in a child; a fault "hold" stops it at its point until ``release``. ``native`` : libraries
-        write by themselves."""
+        write by themselves. ``kernels`` : it tells which it had."""
         words = [word.format(out=self.out, **self.place) for word in words]
         here, there = Ends(*os.pipe()), Ends(*os.pipe())
         child = os.fork()
         if child == 0:
             os.close(here.read)  # or nobody hears when this process ends
             os.close(there.write)
-            stand = lambda: (os.write(here.write, b"h"), os.read(there.read, 1))  # noqa: E731
-            os._exit(self._child(words, fault, name, stand, native))
+            code = self._child(words, fault, name, functools.partial(stand, here.write, there.read), native)
+            if kernels:
+                note_kernels(f"{self.log}{name}-kernels")
+            os._exit(code)
         os.close(here.write)
         os.close(there.read)
         return Running(child, f"{self.log}{name}", f"{self.output}{name}", here.read, there.write)
@@ -125,7 +136,8 @@ class Ground:
         return bool(os.read(running.held, 1))
 
     def release(self, running):
-        os.write(running.go, b"g")
+        with contextlib.suppress(BrokenPipeError):  # it died meanwhile, as ``end`` tells
+            os.write(running.go, b"g")
 
     def end(self, running, ended=None):
         """What came of a line, waited for; ``ended`` : its status, where that was waited for already."""
@@ -168,9 +180,44 @@ class Ground:
         return code
 
 
+def stand(held, go):
+    """Stand still until that is over, for as long as others need; then patience begins anew."""
+    signal.alarm(0)
+    os.write(held, b"h")
+    os.read(go, 1)
+    signal.alarm(PATIENCE)
+
+
 def note(recorder, log):
     with open(log, "w") as file:
         json.dump([recorder.points, recorder.paths, recorder.moments, recorder.peeked], file)
+
+
+def kernels():
+    """(What tells a kernel from others in every process, the kernel) of all that there are."""
+    from bigclf.compiled import jit
+    from bigclf.compiled.kernel_cache import _made_with
+
+    for kernel in jit._compiled:
+        function = kernel.py_func
+        yield (function.__module__, function.__qualname__, repr(_made_with(function))), kernel
+
+
+def note_kernels(path):
+    """Write down which kernels were compiled or loaded in this process, for which types."""
+    found = [(name, kernel.nopython_signatures) for name, kernel in kernels() if kernel.nopython_signatures]
+    with open(path, "wb") as file:
+        pickle.dump(found, file)
+
+
+def load_kernels(path):
+    """Load those that are noted, of all but those that are made only where they are called for."""
+    with open(path, "rb") as file:
+        noted = dict(pickle.load(file))
+    for name, kernel in [*kernels()]:
+        for signature in noted.get(name, ()):
+            kernel.compile(signature.args)
+    gc.freeze()
 
 
 def saved(ran):
@@ -189,7 +236,8 @@ ROOMS = ("api", "cli", "conversion", "data", "features", "files", "metrics", "mo
 
 
 def warm():
-    """What children would each do for themselves."""
+    """What children would each do for themselves. The process in which ``validate`` reads is forked: another Python
+    would take ten times as long as all else."""
     import bigclf
 
     rooms = [module.name for module in pkgutil.walk_packages(bigclf.__path__, "bigclf.")]
@@ -201,8 +249,25 @@ def warm():
 
     compile_kernels()
     sources_digest()
+    draw()
+    spawned = multiprocessing.get_context
+    multiprocessing.get_context = lambda kind=None: spawned("fork" if kind == "spawn" else kind)
     files._in_memory = lambda directory: False  # the temporary directory is ours, wherever it lies
     gc.freeze()  # children would copy what is looked through
+
+
+def draw():
+    """A picture of lines, for the fonts and what stands at axes."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = FigureCanvasAgg(figure).figure.add_subplot()
+    axes.errorbar([0.1, 1.0], [0.5, 0.9], [0.1, 0.1], marker="o", label="one")
+    axes.set_xscale("log")
+    axes.set_xlabel("C")
+    axes.legend()
+    figure.savefig(io.BytesIO(), format="png", dpi=150)
 
 
 def made_in_child(directory):

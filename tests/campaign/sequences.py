@@ -145,7 +145,7 @@ class Book:
         for part in recipe.of:
             if part is not None:
                 self.put(part)
-        ran = ground.run(recipe.line.words)
+        ran = ground.learned(recipe.line.words)
         assert ran.code in (0, 4), (recipe, ran.text)
         store = made(self.kept, str(len(self._found)))
         found = contents(ground, recipe.line.makes)

@@ -5,9 +5,13 @@ else's is touched.
 """
 
 import os
+import signal
 import subprocess
 import sys
+import time
 
+import campaign
+import ground
 import pytest
 from cases import CASES, PLAIN
 
@@ -83,6 +87,56 @@ def test_points_are_alike_where_nothing_was_learned_and_nobody_else_could_see_a_
     done = subprocess.run([sys.executable, "-c", APART, tmp_path], cwd=HERE, text=True, stdout=subprocess.PIPE,
                           check=False)  # fmt: skip
     assert done.stdout.split() == ["abbbbcdef", "5"]
+
+
+def test_parts_of_a_case_are_added_up_and_one_that_dies_is_told_of(capfd):
+    assert campaign.in_children([lambda k=k: k for k in range(3)]) == [0, 1, 2]
+    with pytest.raises(AssertionError, match="ended with 256"):
+        campaign.in_children([lambda: 1, lambda: 1 / 0])
+    assert "ZeroDivisionError" in capfd.readouterr().err
+
+
+def test_a_line_that_stands_still_is_not_ended_by_its_patience():
+    held, go = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(1)
+        ground.stand(held[1], go[0])
+        os._exit(0 if signal.alarm(0) > 1 else 1)
+    assert os.read(held[0], 1) == b"h"
+    time.sleep(1.1)
+    os.write(go[1], b"g")
+    assert os.waitpid(child, 0)[1] == 0
+
+
+SHARED = """
+import os, sys
+import beside, campaign, ground
+ground.warm()
+directory = sys.argv[1]
+trial = campaign.Trial("convert", directory, ground.made_in_child(ground.made(directory, "place")))
+lines = [line for line in beside.drawn(trial, 0, "")[0] if line[0] == "line"]
+begun, seconds = [], []
+restore, still = trial.restore, beside.ended_or_still
+def traced(child):
+    ended = still(child)
+    seconds.append(ended)
+    if len(sys.argv) > 2 and len(seconds) == len(lines) // 2:
+        open(os.path.join(trial.out, "trace"), "w").close()
+    return ended
+trial.restore, beside.ended_or_still = lambda: (begun.append(1), restore()), traced
+told = [*beside.disturbed(trial, lines)]
+print(len(lines) == len({line for line, *_ in told} - {("beside", "in the end", 1)}), len(begun) < len(lines) // 2,
+      sorted({what for *_, broken in told for what, _ in broken}))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("trace", "broken"), [((), []), (("trace",), ["half output", "other bytes"])])
+def test_lines_that_are_refused_share_a_first_one_and_one_that_leaves_a_trace_is_told_of(trace, broken, tmp_path):
+    done = subprocess.run([sys.executable, "-c", SHARED, tmp_path, *trace], cwd=HERE, text=True,
+                          stdout=subprocess.PIPE, check=False)  # fmt: skip
+    assert done.stdout.splitlines()[-1] == f"True True {broken}"
 
 
 def test_two_points_of_each_command_are_disturbed_and_nothing_is_lost():
