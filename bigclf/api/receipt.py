@@ -433,7 +433,7 @@ def plain_of(value: object) -> object:
     return found
 
 
-def places_of(old: OldRun, dataset: Dataset, outputs: Outputs, stays: Mapping[int, Any]) -> list[dict[str, str]]:
+def places_of(old: OldRun, dataset: Dataset, outputs: Outputs, stays: removing.Stays) -> list[dict[str, str]]:
     """Everything known that holds the rows or was made of them, and what becomes of it; ``stays`` : ``by_file``."""
     fate = REMOVED if outputs.rewrites else KEPT
     paths = [files.absolute(path) for path in dataset.files]
@@ -458,7 +458,7 @@ def places_of(old: OldRun, dataset: Dataset, outputs: Outputs, stays: Mapping[in
     return [{"path": path, "what": what, "done": done} for path, what, done in found]
 
 
-def _in_shards(dataset: Dataset, stays: Mapping[int, Any]) -> str:
+def _in_shards(dataset: Dataset, stays: removing.Stays) -> str:
     """Which rows of which shards go, by which whoever has the raw files finds them there."""
     told = []
     for file, rows in removing.rows_that_go(dataset, stays).items():

@@ -22,6 +22,7 @@ from bigclf.units import format_bytes, format_seconds, plural
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from bigclf.conversion.tables.suggest import Described as TableFacts
     from bigclf.data.dataset import Dataset
     from bigclf.data.drift import ShardFigures
     from bigclf.data.label_sets import LabelSets
@@ -226,10 +227,10 @@ def _table(things: list[str], reader: dict[str, object]) -> Looked:
     from bigclf.conversion.tables.suggest import described
 
     facts = described(things, reader)
-    return "table", facts, lambda: _print_table(things, facts)
+    return "table", {**facts}, lambda: _print_table(things, facts)
 
 
-def _print_table(things: list[str], facts: Mapping[str, Any]) -> None:
+def _print_table(things: list[str], facts: TableFacts) -> None:
     terminal.heading(", ".join(things), f"{plural(facts['rows'], 'row')}, {plural(len(facts['columns']), 'column')}, "
                      f"{facts['format']}")  # fmt: skip
     if facts["unreadable"]:

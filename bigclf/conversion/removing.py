@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 PART_BYTES = 1 << 26  # of a row group of other people's, once decompressed: larger ones are written in parts
 MOST_RUNS = 200  # stretches of rows that stay, above which copying them is cheaper than naming them
 WRITERS = 2  # shards that are written at a time
+
+
+Stays: TypeAlias = Mapping[int, Mapping[int, np.ndarray]]  # see ``by_file``
 
 
 # Which rows

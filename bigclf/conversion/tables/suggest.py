@@ -6,7 +6,7 @@ import collections
 import dataclasses
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict
 
 import numpy as np
 
@@ -860,14 +860,33 @@ def notes(found: Suggestion) -> dict[str, object]:
     return told
 
 
-def described(data: Any, told: dict[str, Any]) -> dict[str, Any]:
+class LookedAt(TypedDict):
+    column: str
+    kind: str
+    distinct: int
+    why: str
+
+
+class Described(TypedDict):
+    """``described``."""
+
+    format: str
+    rows: int
+    unreadable: int
+    looked_at: int
+    columns: list[LookedAt]
+
+
+def described(data: files.Paths, told: Mapping[str, object]) -> Described:
     """What raw files are, in types that JSON knows: ``format``, ``rows`` and lines that are ``unreadable`` of all of
     them; ``columns`` with their ``kind`` and number of ``distinct`` values by the rows at the beginning that were
     ``looked_at``; errors as ``suggest``."""
-    found = suggest(data, told)
+    found = suggest(data, dict(told))
     own = {} if found.how.format == "text" else {"features": [{"categorical": c.name} for c in found.columns[:1]]}
     n_rows, n_bad = count_rows(data, parse({"features": [], **own, "reader": found.how.as_json()}))
-    columns = [{"column": c.name, "kind": c.kind, "distinct": c.distinct, "why": c.why} for c in found.columns]
+    columns: list[LookedAt] = [
+        {"column": c.name, "kind": c.kind, "distinct": c.distinct, "why": c.why} for c in found.columns
+    ]
     return {"format": found.how.format, "rows": n_rows, "unreadable": n_bad, "looked_at": found.n_rows,
             "columns": columns}  # fmt: skip
 
