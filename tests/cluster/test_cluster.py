@@ -53,7 +53,8 @@ every_method = pytest.mark.parametrize(
 pytestmark = pytest.mark.filterwarnings("ignore::bigclf.errors.ConvergenceWarning", "ignore::DeprecationWarning")
 
 
-ELSEWHERE = {*OUT_OF_CORE} - {"dcd"}
+FULL = {"sccw_full", "cw_full", "cw_var_full", "arow_full"}  # in one group; narow_full and sop_full stand for these
+ELSEWHERE = ({*OUT_OF_CORE} - {"dcd"}) | FULL
 GROUPS = [
     pytest.param(m.name, 5 if m.form.mixings else 1, marks=pytest.mark.long if m.name in ELSEWHERE else ())
     for m in METHODS.values()

@@ -113,7 +113,8 @@ def without(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:not converged")
-@pytest.mark.parametrize(("loss", "dtype"), [*((loss, "float64") for loss in QUADRATIC), ("hinge", "float32")])
+@pytest.mark.parametrize(("loss", "dtype"), [*((loss, "float64") for loss in QUADRATIC),
+                         pytest.param("hinge", "float32", marks=pytest.mark.long)])  # fmt: skip
 def test_with_and_without_the_certified_optimum_is_the_same(loss, dtype, monkeypatch):
     x, y = stiff(loss)
     tol = 1e-6 if dtype == "float64" else 1e-4

@@ -497,7 +497,7 @@ def fits(directory, width, long, step):
 
 
 @pytest.mark.parametrize("long", [0, pytest.param(1, marks=pytest.mark.long)])
-@pytest.mark.parametrize("width", [4, 8], ids=["float64", "float32"])
+@pytest.mark.parametrize("width", [4, pytest.param(8, marks=pytest.mark.long)], ids=["float64", "float32"])
 def test_each_kernel_is_compiled_for_one_signature_only_and_by_one_process(tmp_path, width, long):
     """And none counts references: to count the arrays of a block for every row costs five times the work (see
     ``jit.kernel``); where an array is made the symbol is found, so it is looked for in the right place."""
