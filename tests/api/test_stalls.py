@@ -111,6 +111,17 @@ def test_nothing_is_tried_that_costs_much_beside_the_other_method():
         assert most_tried(other, other.loss) == np.inf and choose(other)[0] != "dcd"
 
 
+@pytest.mark.parametrize("tol", [None, 1e-6])
+def test_the_logistic_loss_on_full_rows_has_a_hessian_where_columns_are_few(tol):
+    """Measured: newton 0.4 s of CPU time, newton_dense 5 s of 20,000 pictures; of 28 columns 0.8 and 0.04 s."""
+    pictures = Asked(loss="logistic", penalty=None, bias=None, C=1.0, given=(), epochs=None, n_rows=20_000,
+                     n_features=784, nnz=784 * 20_000, memory=10**10, groups=1, square=90.0, tol=tol)  # fmt: skip
+    assert choose(pictures)[0] == "newton"
+    assert choose(pictures._replace(loss="squared_hinge"))[0] == "newton_dense"
+    assert choose(pictures._replace(n_features=28, nnz=28 * 20_000, square=60.0))[0] == "newton_dense"
+    assert choose(pictures._replace(square=1e6))[0] == "newton_dense"  # numbers of very different sizes
+
+
 def test_what_no_other_method_can_do_is_not_watched():
     assert method_for(ASKED)[0] == "newton_dense" and stall.watched(ASKED, True) is not None
     text = ASKED._replace(loss="logistic", n_rows=10**5, n_features=10**5 - 1, nnz=10**7)
