@@ -22,7 +22,7 @@ from bigclf.data import pages
 from bigclf.machine import cores, memory_limit
 from bigclf.methods import Setting, resolve
 from bigclf.request.request import Request
-from bigclf.training.sources import load_climb, load_first, load_slow, load_views
+from bigclf.training.sources import callee_calls, first_calls, load_climb
 
 ROOM = 2_000_000_000  # bytes of memory: where there is less, another 300 MB may be too much
 
@@ -41,6 +41,7 @@ def compiling_beside(request: Request) -> Iterator[None]:
         stderr=subprocess.DEVNULL,
     ) as process:  # fmt: skip
         try:
+            _compile_callees(setting, request["dtype"])
             yield
         finally:
             process.kill()  # what it has not written down yet nobody needs
@@ -62,17 +63,23 @@ def _pays(request: Request, setting: Setting) -> bool:
     return cores() > 1 and memory_limit()[0] >= ROOM
 
 
+def _compile_callees(setting: Setting, dtype: str) -> None:
+    """About half of the kernels that the one of an update calls, while the other process starts: it needs them last."""
+    calls = callee_calls(setting, 4, dtype)
+    for call in calls[: len(calls) // 2]:
+        call()
+
+
 def main() -> None:
     gc.disable()  # looking for garbage, of which there is little, takes a fifth of the time
     asked = json.loads(sys.argv[1])
     processes.end_with(asked["parent"])
     algo, loss, penalty, bias, dtype = asked["named"]
     setting = resolve(algo, loss, penalty, bias, {})
-    load_slow(setting, 4, dtype)
-    load_climb(setting, 4, dtype)  # takes seconds, in which the first process compiles what reads and what begins
-    load_views()
-    load_first(setting, 4, dtype)
+    for call in reversed(first_calls(setting, 4, dtype)):
+        call()
     pages.warm(4)
+    load_climb(setting, 4, dtype)
 
 
 if __name__ == "__main__":

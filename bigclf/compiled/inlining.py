@@ -15,6 +15,8 @@ from numba.core.compiler_machinery import PassManager, register_pass
 from numba.core.inline_closurecall import InlineWorker, callee_ir_validator
 from numba.core.untyped_passes import InlineInlinables
 
+from bigclf.compiled.operators import Remembering
+
 Blocks: TypeAlias = dict[int, ir.Block]
 Pasted: TypeAlias = tuple[ir.FunctionIR, Blocks, dict[str, ir.Var], list[tuple[int, ir.Block]]]
 
@@ -73,9 +75,10 @@ class Pasting(InlineInlinables):
 
 
 class Pipeline(CompilerBase):
-    """numba's way from Python to machine code, with ``Pasting`` in it."""
+    """numba's way from Python to machine code, with ``Pasting`` in it; it remembers what operators give of numbers."""
 
     def define_pipelines(self) -> list[PassManager]:
+        self.state.typingctx = Remembering(self.state.typingctx)
         return [_pasting(DefaultPassBuilder.define_nopython_pipeline(self.state))]
 
 

@@ -71,29 +71,33 @@ def cpu_type() -> str:
     return str(numba.config.CPU_NAME or llvmlite.binding.get_host_cpu_name())
 
 
+# Of all compiled code; nobody calls it from C, for which numba compiles a wrapper
+OPTIONS = {"error_model": "numpy", "pipeline_class": Pipeline, "no_cfunc_wrapper": True}
+
+
 def kernel(function: _F) -> _F:
     """Compile without Python's lock, without fast-math (it changes bits), cached on disk.
 
     Reference counting is off: numba counts every array of a block for each row of a loop, which costs five times
     the work on rows of 14 entries (107 ns a row against 29). So a kernel creates no arrays; ``routine`` may.
     """
-    return _kept(numba.njit(nogil=True, error_model="numpy", _nrt=False, pipeline_class=Pipeline)(function))
+    return _kept(numba.njit(nogil=True, _nrt=False, **OPTIONS)(function))
 
 
 def brief(function: _F) -> _F:
     """As ``kernel``, but it keeps Python's lock: for work that takes less than it may take to get the lock back from a
     thread that reads (some 0.1 ms, where the processor went to sleep over it)."""
-    return _kept(numba.njit(error_model="numpy", _nrt=False, pipeline_class=Pipeline)(function))
+    return _kept(numba.njit(_nrt=False, **OPTIONS)(function))
 
 
 def routine(function: _F) -> _F:
     """As ``kernel``, for compiled code that creates arrays and has no loop over rows to lose time in."""
-    return _kept(numba.njit(nogil=True, error_model="numpy", pipeline_class=Pipeline)(function))
+    return _kept(numba.njit(nogil=True, **OPTIONS)(function))
 
 
 def brief_routine(function: _F) -> _F:
     """As ``routine``, but it keeps Python's lock, as ``brief`` does."""
-    return _kept(numba.njit(error_model="numpy", pipeline_class=Pipeline)(function))
+    return _kept(numba.njit(**OPTIONS)(function))
 
 
 def _kept(dispatcher: _F) -> _F:

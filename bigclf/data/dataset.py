@@ -9,6 +9,7 @@ import functools
 import hashlib
 import json
 import logging
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -78,6 +79,7 @@ MOST_MARKS = 1000  # files
 MOST_NAMED = 10  # columns in a warning
 RELEASE_EVERY = 16  # parts after which Arrow gives back what it no longer needs
 COMPARED = 16  # shards; of so many the footers are compared with the manifest beside them
+SMALL = 1 << 21  # non-zeros
 KEPT_OPEN = 4  # files, by each thread that decodes
 LARGE_PARTS = 4  # of ``PART_BYTES``: larger row groups are decoded in parts
 GATHER_FACTOR = 5  # decoded pages, Arrow's arrays and ours, times a row group's decompressed bytes
@@ -222,6 +224,7 @@ class Dataset:
         self._unread: list[str] = []
         self._takes_part = False  # rows of weight 0 are left out
         self.feature_ids: FeatureIds | None = None
+        self.nnz = sys.maxsize  # not known yet
         self._take(self._remembered() or self._described())
         self.said = self._left_out() if warn else []
         for text in self.said:
@@ -726,8 +729,14 @@ class Dataset:
 
     def prepare(self) -> None:
         """Compile (or load) the kernels that decode: a first read does not wait for them then."""
-        with compiling():
-            pages.warm(self.index_width)
+        if not self.is_small:
+            with compiling():
+                pages.warm(self.index_width)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether Arrow has decoded the lists before the kernels that are faster are loaded, or even compiled."""
+        return self.nnz <= SMALL
 
     def _those_with_weight(self, block: Block) -> Block:
         there = block.weights > 0
@@ -798,7 +807,8 @@ class Dataset:
                 raise DataError("the file was replaced since it was first read; open the dataset again", file=path)
             said = self._said_by(file)
             handle = shards.open_parquet(path, said.metadata)
-            opened[file] = Opened(handle, said.schema, shards.open_pages(path, said, self._scratch))
+            lists = None if self.is_small else shards.open_pages(path, said, self._scratch)
+            opened[file] = Opened(handle, said.schema, lists)
         return opened[file]
 
     def _said_by(self, file: int) -> Said:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,11 +15,11 @@ from bigclf.maths.block import Block, alike, check_rows, count_features
 from bigclf.maths.deltas import difference
 from bigclf.maths.mixing import FEATURES, SUM, Mixture, agree, half_distance, line_search
 from bigclf.methods import METHODS, Setting, listed
-from bigclf.methods.method import Dual
+from bigclf.methods.method import Dual, Steps
 from bigclf.stream.working_set import WorkingSet
-from bigclf.training.problems import aim_at, aim_at_label, find_positive
-from bigclf.training.roles import warm_role
-from bigclf.training.visit import DualSum, Sums
+from bigclf.training.problems import aim_at, find_positive
+from bigclf.training.roles import role_calls
+from bigclf.training.visit import DualSum, Sums, copied
 
 if TYPE_CHECKING:
     from bigclf.data.rows import Rows
@@ -72,45 +72,42 @@ def warm(setting: Setting, index_width: int, dtype: str, rare: bool = True) -> N
     """Compile (or load) the kernels of a run on no rows at all, one process a host at a time; ``rare`` : those of a
     working set and of a beginning with the dual variables of others, too."""
     with compiling():
-        load_first(setting, index_width, dtype)
+        for call in first_calls(setting, index_width, dtype):
+            call()
         if setting.settings.get("groups", 1) > 1:
             _warm_mixing(setting, *_nothing(setting, index_width, dtype))
         if rare and isinstance(setting.method.how, Dual):
             _load_rare(setting, index_width, dtype)
 
 
-def load_first(setting: Setting, index_width: int, dtype: str) -> None:
-    """The kernels that every run of a method calls, that of an update last: a second process may be at it."""
+def first_calls(setting: Setting, index_width: int, dtype: str) -> list[Callable[[], object]]:
+    """What every run of a method calls, on no rows at all, in the order of need; what takes longest to compile comes
+    last: a second process may be at it, which begins there."""
     method = setting.method
     block, shared, rows, params = _nothing(setting, index_width, dtype)
     floats, numbers = np.empty(0), np.empty(0, np.int64)
-    check_rows(block.indptr, block.indices, block.values, block.indices.dtype.type(1), floats)
-    shuffle_runs(numbers, 1, random_state(0), numbers)
-    aim_at(floats, floats, floats, floats, floats, floats)
-    find_positive(floats, numbers)
-    warm_role(method.how, method.loss_of(setting.loss), block, shared, rows, params)
-    setting.kernel()(block, numbers, shared, rows, params, floats)
-    method.form.end_epoch(shared, params)
+    calls: list[Callable[[], object]] = [
+        lambda: check_rows(block.indptr, block.indices, block.values, block.indices.dtype.type(1), floats),
+        lambda: aim_at(floats, floats, floats, floats, floats, floats),
+        lambda: find_positive(floats, numbers),
+    ]
+    if not method.by_sums:  # else rows come in their order
+        calls.append(lambda: shuffle_runs(numbers, 1, random_state(0), numbers))
+        calls.append(lambda: shuffle_few_runs(numbers, 1, random_state(0), numbers))
+    calls += role_calls(method.how, method.loss_of(setting.loss), block, shared, rows, params)
+    calls.append(lambda: method.form.end_epoch(copied(shared, None), params))
+    calls.append(lambda: setting.kernel()(block, numbers, copied(shared, None), rows, params, floats))
+    return calls
 
 
-def load_slow(setting: Setting, index_width: int, dtype: str) -> None:
-    """Those that take longest to compile: of an update, and of a certificate."""
-    how = setting.method.how
-    block, shared, rows, params = _nothing(setting, index_width, dtype)
-    setting.kernel()(block, np.empty(0, np.int64), shared, rows, params, np.empty(0))
-    if isinstance(how, Dual):
-        how.certify(setting.method.loss_of(setting.loss))(
-            block, shared, rows, params, np.zeros(shared.weights.shape), 0.0
-        )
-
-
-def load_views() -> None:
-    """Those by which a problem of two classes sees a block: its labels, the rows it learns from, and their order."""
-    floats, numbers = np.empty(0), np.empty(0, np.int64)
-    aim_at(floats, floats, floats, floats, floats, floats)
-    aim_at_label(floats, floats, 0, np.zeros(1, np.int64), np.empty(0, np.int32), floats, floats, floats, floats)
-    find_positive(floats, numbers)
-    shuffle_few_runs(numbers, 1, random_state(0), numbers)
+def callee_calls(setting: Setting, index_width: int, dtype: str) -> list[Callable[[], object]]:
+    """Kernels that the one of an update calls, the last of them first: a process may compile some while another is at
+    the update. Where that is on disk they are not needed."""
+    method = setting.method
+    if not isinstance(method.how, Steps) or method.how.callees is None:
+        return []
+    block, shared, _, params = _nothing(setting, index_width, dtype)
+    return method.how.callees(method.loss_of(setting.loss), block, shared, params)
 
 
 def load_climb(setting: Setting, index_width: int, dtype: str) -> None:

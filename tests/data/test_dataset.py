@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from bigclf import files
 from bigclf.conversion.convert import write_shards
-from bigclf.data import chunk_table, footer, shards
+from bigclf.data import chunk_table, footer, pages, shards
 from bigclf.data import dataset as dataset_module
 from bigclf.data.dataset import CHUNK_TABLE, MANIFEST, Dataset, require_trainable
 from bigclf.data.shards import ShardWriter
@@ -104,6 +104,22 @@ def test_decode_gives_back_what_was_written(tmp_path):
     block = ds.decode(0, 0)
     assert block.indices.dtype == np.uint32 and block.values.dtype == np.float32 and block.labels.dtype == np.float64
     np.testing.assert_allclose(block.norms, x[: block.n_rows].multiply(x[: block.n_rows]).sum(1).A1, rtol=1e-6)
+
+
+def test_small_data_are_decoded_by_arrow_and_large_ones_by_kernels_to_the_same(tmp_path, monkeypatch):
+    x, codes = random_rows()
+    read, calls = pages.read_lists, []
+    monkeypatch.setattr(pages, "read_lists", lambda *asked: calls.append(asked) or read(*asked))
+    write_own(tmp_path / "s", x, codes, chunk_nnz=300, shard_nnz=1500)
+    small = Dataset(tmp_path / "s")
+    by_arrow = [small.decode(0, 0), small.decode(1, 0)]
+    assert not calls
+    monkeypatch.setattr(dataset_module, "SMALL", x.nnz - 1)
+    large = Dataset(tmp_path / "s")
+    for one, other in zip(by_arrow, [large.decode(0, 0), large.decode(1, 0)], strict=True):
+        for a, b in zip(one, other, strict=True):
+            np.testing.assert_array_equal(a, b, strict=True)
+    assert len(calls) == 2
 
 
 def constant_rows(m=300, d=50):

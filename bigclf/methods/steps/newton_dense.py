@@ -53,8 +53,11 @@ from bigclf.methods.common import COST, EPSILON
 from bigclf.methods.method import SUM, Given, Step, steps
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import DTypeLike
 
+    from bigclf.maths.block import Block
     from bigclf.methods.method import Numbers
 
 
@@ -326,8 +329,11 @@ def add_tile(tile, start, rows, n, hessian):  # type: ignore[no-untyped-def]
             j += wide
 
 
+TAKE, GIVE = np.int64(0), np.int64(1)  # a bool of Python would be compiled for True and for False
+
+
 @kernel
-def move_sums(tile, start, n, hessian, back):  # type: ignore[no-untyped-def]
+def move_sums(tile, start, n, hessian, way):  # type: ignore[no-untyped-def]
     """Where the Hessian has few panels: all its blocks to the room behind a tile, for all tiles of a call; and back."""
     panels = (n + LANES - 1) // LANES
     if panels > HELD:
@@ -337,7 +343,7 @@ def move_sums(tile, start, n, hessian, back):  # type: ignore[no-untyped-def]
         j = i
         while j < panels:
             wide = min(WIDE, panels - j)
-            if back:
+            if way == GIVE:
                 give_block(hessian, n, LANES * i, LANES * j, wide, tile, sums)
             else:
                 take_block(hessian, n, LANES * i, LANES * j, wide, tile, sums)
@@ -405,14 +411,11 @@ def begin_tile(tile, n):  # type: ignore[no-untyped-def]
     return start
 
 
-def sums(loss: Loss):  # type: ignore[no-untyped-def]
-    """Kernel of a read: sums at a point, or along a step."""
-    terms, regression = terms_of(loss), loss.regression
-    odds = nothing if loss.dual is None else loss.dual.odds
-    soft = not is_smooth(loss)
-    most = 0.25 if soft else loss.most_curved  # of the smoothed corner, in units of 1 / h
-
-    # Pasted in, not called: 500,000 x 28 rows with the hinge take a tenth longer where these are kernels of their own.
+@functools.cache
+def batch_of(loss: Loss):  # type: ignore[no-untyped-def]
+    """The terms of a batch of rows. Pasted in, not called: 500,000 x 28 rows with the hinge take a tenth longer where
+    this is a kernel of its own."""
+    terms = terms_of(loss)
 
     @inlined
     def of_rows(m, t, e, h, value, a, q, gap):  # type: ignore[no-untyped-def]
@@ -420,7 +423,15 @@ def sums(loss: Loss):  # type: ignore[no-untyped-def]
         for r in range(ROWS):
             value[r], a[r], q[r], gap[r] = terms(m[r], t[r], e, h)
 
-    @inlined
+    return of_rows
+
+
+@functools.cache
+def slopes(loss: Loss):  # type: ignore[no-untyped-def]
+    """Kernel of a read along a step."""
+    of_rows, regression = batch_of(loss), loss.regression
+
+    @kernel
     def along(block, order, shared, params, scores):  # type: ignore[no-untyped-def]
         weights, probe, figures, lengths = shared.weights, shared.probe, shared.figures, shared.lengths
         e, h, last = params.epsilon, shared.scalars[SMOOTH], order.size
@@ -448,6 +459,16 @@ def sums(loss: Loss):  # type: ignore[no-untyped-def]
                 figures[SLOPES + place], figures[BENDS + place] = slope, bend
         return Counts(order.size, 0, 0, 0.0, 0.0)
 
+    return along
+
+
+def sums(loss: Loss):  # type: ignore[no-untyped-def]
+    """Kernel of a read: sums at a point, or along a step."""
+    of_rows, along, regression = batch_of(loss), slopes(loss), loss.regression
+    odds = nothing if loss.dual is None else loss.dual.odds
+    soft = not is_smooth(loss)
+    most = 0.25 if soft else loss.most_curved  # of the smoothed corner, in units of 1 / h
+
     @kernel
     def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
         if shared.scalars[KIND] == LINE:
@@ -457,7 +478,7 @@ def sums(loss: Loss):  # type: ignore[no-untyped-def]
         looks = soft and h == 0
         h = TINY if looks else h
         least, fresh = shared.scalars[DROP] * most / (h if soft else 1.0), fresh and not looks
-        start, filled, mistakes, before = np.int64(begin_tile(scores, n)), 0, 0, figures[LOSS]
+        start, filled, mistakes, before = np.int64(begin_tile(scores, n)), np.int64(0), 0, figures[LOSS]
         margins, labels, values = batch(scores, 0), batch(scores, 1), batch(scores, 2)
         slopes, bends, gaps = batch(scores, 3), batch(scores, 4), batch(scores, 5)
         pulls, ups = batch(scores, 6), batch(scores, 7)
@@ -495,22 +516,36 @@ def sums(loss: Loss):  # type: ignore[no-untyped-def]
                     c = params.C * block.weights[i]
                     if start >= 0 and at(block.indptr, i + 1) - at(block.indptr, i) >= FULL * (n - 1):
                         if not taken:
-                            move_sums(scores, start, n, shared.hessian, False)
+                            move_sums(scores, start, n, shared.hessian, TAKE)
                             taken = True
                         put_row(block, i, math.sqrt(c * q), params.bias, n, scores, start + filled * LANES)
                         filled += 1
                         if filled == ROWS:
                             add_tile(scores, start, filled, n, shared.hessian)
-                            filled = 0
+                            filled = np.int64(0)
                     else:
                         add_pairs(block, i, c * q, params.bias, n, shared.hessian, shared.diagonal)
         if filled > 0:
             add_tile(scores, start, filled, n, shared.hessian)
         if taken:
-            move_sums(scores, start, n, shared.hessian, True)
+            move_sums(scores, start, n, shared.hessian, GIVE)
         return Counts(order.size, mistakes, order.size, figures[LOSS] - before, 0.0)
 
     return update
+
+
+def callees(loss: Loss, block: Block, shared: Shared, params: Params) -> list[Callable[[], object]]:
+    """Calls of kernels that a read calls, for one empty row; last the one that it needs first."""
+    block, order = block._replace(indptr=np.zeros(2, np.int64)), np.zeros(1, np.int64)
+    none, n, tile = np.int64(0), np.int64(shared.total.size), np.zeros(room(shared.total.size - 1))
+    return [
+        lambda: add_pairs(block, none, 0.0, params.bias, n, shared.hessian, shared.diagonal),
+        lambda: add_tile(tile, none, none, n, shared.hessian),
+        lambda: move_sums(tile, none, n, shared.hessian, TAKE),
+        lambda: add_batch(tile, block, order, none, none, shared.total, params.bias),
+        lambda: multiply(block, order, none, none, shared.weights, params.bias, tile),
+        lambda: slopes(loss)(block, order[:0], shared, params, tile),
+    ]
 
 
 # Between two reads
@@ -890,6 +925,7 @@ METHODS = (
         absorb=functools.cache(absorb),
         aims=True,
         room=room,
+        callees=callees,
         in_runs=True,
         sums=SUMS,
         forget=forget,

@@ -26,7 +26,7 @@ from bigclf.training.roles.gathered import GatheredConductor, GatheredLearner
 from bigclf.training.roles.learner import Assignment, Learner
 from bigclf.training.roles.online import OnlineConductor, OnlineLearner
 from bigclf.training.roles.steps import CollectingLearner, StepsConductor, SumsLearner
-from bigclf.training.visit import SCALES, Tried
+from bigclf.training.visit import SCALES, Tried, copied
 
 
 def conductor_of(number: int, problem: Problem, plan: Plan, limits: Limits, source: Rows) -> Conductor:
@@ -53,18 +53,32 @@ def gather_of(problem: Problem) -> Callable[[object, int], object] | None:
     return how.collection.gather(loss) if isinstance(how, Steps) and how.collection is not None else None
 
 
-def warm_role(how: Role, loss: Loss | None, block: Block, shared: Any, rows: Any, params: Any) -> None:
-    """What is called beside the kernel of an update."""
+def role_calls(
+    how: Role, loss: Loss | None, block: Block, shared: Any, rows: Any, params: Any
+) -> list[Callable[[], object]]:
+    """What is called beside the kernel of an update, in the order of need."""
+    calls: list[Callable[[], object]] = []
     if isinstance(how, Dual):
-        how.certify(loss)(block, shared, rows, params, np.zeros(shared.weights.shape), 0.0)
-        inner(shared.weights.reshape(-1), shared.weights.reshape(-1))
-        inner(np.empty(0), np.empty(0))
+        calls.append(lambda: inner(shared.weights.reshape(-1), shared.weights.reshape(-1)))
+        calls.append(lambda: inner(np.empty(0), np.empty(0)))
     if not isinstance(how, Online) and how.scaled is not None:
-        how.scaled(loss)(block, Tried(shared.weights), params, 0.0, SCALES, np.zeros(SCALES.size))
-    if isinstance(how, Steps) and how.collection is None:
+        scaled = how.scaled
+        calls.append(lambda: scaled(loss)(block, Tried(shared.weights), params, 0.0, SCALES, np.zeros(SCALES.size)))
+    if isinstance(how, Dual):
+        certify = how.certify
+        calls.append(lambda: certify(loss)(block, shared, rows, params, np.zeros(shared.weights.shape), 0.0))
+    if isinstance(how, Steps):
+        steps = how
+        calls.append(lambda: _take_step(steps, loss, block, copied(shared, None), params))
+    return calls
+
+
+def _take_step(how: Steps, loss: Loss | None, block: Block, shared: object, params: object) -> None:
+    """The step between two reads, after what is collected of rows where it is."""
+    if how.collection is None:
         how.absorb(loss)(shared, params, *([Given(None, 0.0, 0)] if how.aims else []))
-    if isinstance(how, Steps) and how.collection is not None:
-        how.absorb(loss)(shared, params, Given(None, 0.0, 0))  # after a read for sums the next one collects
-        found = how.collection.gather(loss)(shared, 0)
-        found.append(how.collection.collect(loss)(block, np.empty(0, np.int64), shared, params))
-        how.absorb(loss)(shared, params, Given(found, 0.0, 0))
+        return
+    how.absorb(loss)(shared, params, Given(None, 0.0, 0))  # after a read for sums the next one collects
+    found = how.collection.gather(loss)(shared, 0)
+    found.append(how.collection.collect(loss)(block, np.empty(0, np.int64), shared, params))
+    how.absorb(loss)(shared, params, Given(found, 0.0, 0))
