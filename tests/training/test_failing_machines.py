@@ -291,12 +291,13 @@ time_t time(time_t *found) {
 
 
 class Clock:
-    """The wall clock of a process and all that it starts, set from here: by libfaketime, or a library compiled here."""
+    """The wall clock of a process and all that it starts, set from here: by a library compiled here, or by libfaketime
+    where there is no compiler. Under that one, which changes timed waits, too, a cluster stood still."""
 
     def __init__(self, directory):
         self.path = directory / "clock"
         self.set(0)
-        if FAKETIME:
+        if shutil.which("cc") is None:
             self.environment = {"LD_PRELOAD": FAKETIME[0], "FAKETIME_TIMESTAMP_FILE": str(self.path),
                                 "FAKETIME_NO_CACHE": "1", "DONT_FAKE_MONOTONIC": "1"}  # fmt: skip
             return
