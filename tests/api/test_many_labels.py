@@ -463,3 +463,22 @@ def test_rows_that_crowd_at_the_corner_are_gone_over_less(monkeypatch):
         assert all(proof["gap"] <= 1e-3 for proof in model.certificate["problems"])
         totals.append(sum(visited))
     assert totals[1] < 0.6 * totals[0], totals
+
+
+def test_rows_of_rare_classes_that_crowd_are_gone_over_less_too(monkeypatch):
+    """One class against the rest is the same problem as a label that few rows have."""
+    rng = np.random.default_rng(0)
+    shares = 1 / np.arange(20.0, 2020.0)
+    words = rng.choice(2000, (1500, 30), p=shares / shares.sum())
+    X = normalize(sp.csr_matrix((np.ones(45_000), words.ravel(), np.arange(0, 45_001, 30)), (1500, 2000)))
+    y, visited, teach = np.arange(1500) % 60, [], Learner.teach
+    monkeypatch.setattr(Learner, "teach", lambda me, view, order, scores: (
+        visited.append(order.size), teach(me, view, order, scores))[1])  # fmt: skip
+    totals = []
+    for rare in (0.0, dual.RARE):
+        monkeypatch.setattr(dual, "RARE", rare)
+        visited.clear()
+        model = bigclf.fit(X, y, algo="dcd", C=1.0, tol=1e-3, progress=False)
+        assert all(proof["gap"] <= 1e-3 for proof in model.certificate["problems"])
+        totals.append(sum(visited))
+    assert totals[1] < 0.75 * totals[0], totals
