@@ -111,6 +111,7 @@ def test_small_data_are_decoded_by_arrow_and_large_ones_by_kernels_to_the_same(t
     read, calls = pages.read_lists, []
     monkeypatch.setattr(pages, "read_lists", lambda *asked: calls.append(asked) or read(*asked))
     write_own(tmp_path / "s", x, codes, chunk_nnz=300, shard_nnz=1500)
+    monkeypatch.setattr(dataset_module, "SMALL", x.nnz)
     small = Dataset(tmp_path / "s")
     by_arrow = [small.decode(0, 0), small.decode(1, 0)]
     assert not calls
