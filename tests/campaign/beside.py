@@ -76,7 +76,9 @@ def one_after_the_other(trial, lines):
     while trial.is_held(first):
         noted = trial.noted(first)
         *_, here = keys(noted.points)
-        for line in sorted(line for line in left if line[1:] == here and not last):
+        for line in sorted(line for line in left if line[1:] == here):
+            if last:
+                break
             left.remove(line)
             before, state = trial.content()[0], state_of(trial.work)
             other = trial.start(second(trial.case, line[0]), name="-second")

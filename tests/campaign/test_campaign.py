@@ -9,7 +9,9 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
+import beside
 import campaign
 import ground
 import pytest
@@ -107,6 +109,42 @@ def test_a_line_that_stands_still_is_not_ended_by_its_patience():
     time.sleep(1.1)
     os.write(go[1], b"g")
     assert os.waitpid(child, 0)[1] == 0
+
+
+class HeldOnce:
+    """A trial whose first line stands still once, and whose second ones all end well."""
+
+    case = types.SimpleNamespace(line=["fit"], again=("--resume",), anew=("--overwrite",))
+    whole_run, work = types.SimpleNamespace(code=0), ""
+
+    def __init__(self):
+        self.begun, self.holds = [], iter([True, False])
+
+    def start(self, words, fault=None, name=""):
+        self.begun.append(words)
+        return types.SimpleNamespace(child=0)
+
+    def is_held(self, first):
+        return next(self.holds)
+
+    def noted(self, first):
+        return ground.Noted()
+
+    def content(self):
+        return [set()]
+
+    def nothing(self, *of):
+        return []
+
+    restore = release = end = foreign = half = nothing
+
+
+def test_whoever_leaves_a_trace_is_the_last_beside_its_first_line(monkeypatch):
+    trial, lines = HeldOnce(), [(kind, "open a", 1) for kind in ("line", "--resume", "--overwrite")]
+    for name, gives in {"keys": [("open a", 1)], "state_of": None, "ended_or_still": 0, "both": []}.items():
+        monkeypatch.setattr(beside, name, lambda *of, gives=gives: gives)
+    assert [*beside.one_after_the_other(trial, lines)] == [(("--overwrite", "open a", 1), True, [])]
+    assert trial.begun == [["fit"], ["fit", "--overwrite"]]
 
 
 SHARED = """
