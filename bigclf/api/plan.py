@@ -25,6 +25,7 @@ import psutil
 
 from bigclf import files
 from bigclf.api.fit import conducted
+from bigclf.api.plan_of_sweep import Points, of_grid, points_of, with_points
 from bigclf.api.scaling import Outlook, as_gathered, lines_of, worker_counts
 from bigclf.api.turns import turns_of
 from bigclf.cluster.book import Patience
@@ -83,7 +84,8 @@ DIAGONALS = 0.07  # of reads by sums that bring the Hessian's diagonal too
 
 class Intent(NamedTuple):
     """What would be run: source, problems, plan, tolerance; ``footing`` : what ``fresh_process`` asks for; ``here`` :
-    processes of this machine that are to be the workers, or 0; ``dealt`` : workers share the problems."""
+    processes of this machine that are to be the workers, or 0; ``dealt`` : workers share the problems; ``points`` : a
+    sweep's."""
 
     source: Dataset
     problems: list[Problem]
@@ -92,6 +94,7 @@ class Intent(NamedTuple):
     footing: dict[str, object]
     here: int
     dealt: bool = False
+    points: Points | None = None
 
 
 class Trial(NamedTuple):
@@ -199,14 +202,16 @@ def forecast(data: object, **given: object) -> dict[str, Any]:
     dict of plain values : for several numbers of workers {table: a row for each, rates, bandwidth}, else memory
         {base, planned, total: at most, likely, parts} of a process that makes visits, disk
         {raw_store, row_state, checkpoints}, bytes_read {shards, epoch} (all groups: on disk, in memory), network
-        {up, down, epoch} (bytes of an epoch from and to workers), seconds {first, later} (an epoch), rates, plan, and
+        {up, down, epoch} (bytes of an epoch from and to workers), seconds {first, later} (an epoch; of a sweep one of
+        all points, and ``after`` these the best on all rows), rates, plan, and
         ``turns`` where labels are learned in several: all other figures are then of the first.
 
     Raises
     ------
     TypeError, ValueError, MemoryBudgetError, DataError : as ``fit``.
     """
-    request = of_one_method(asked("plan", data, None, given))
+    request = asked("plan", data, None, given)
+    request = of_grid(request) if request["grid"] else of_one_method(request.having(folds=0))
     counts = worker_counts(request["workers"])
     if len(counts) == 1:
         return _forecast(request.having(workers=counts[0]))
@@ -221,7 +226,7 @@ def forecast(data: object, **given: object) -> dict[str, Any]:
     outlooks = [
         Outlook(each["workers"], each["groups"], each["design"], each["passes"], each["seconds"]["first"],
                 each["seconds"]["later"], each["network"]["epoch"], each["network"]["once"], each["memory"]["total"],
-                each["driver"])
+                each["driver"], each["seconds"].get("after", 0.0))
         for each in told
     ]  # fmt: skip
     table = lines_of([as_gathered(each, learned, outlooks[0].passes) for each in outlooks])
@@ -235,7 +240,8 @@ def _forecast(request: Request, known: Rates | None = None) -> dict[str, Any]:
     threads = request["threads"] or (1 if workers > 1 else 2)
     local_dir = request["local_dir"] if workers == 1 else None  # workers of a cluster decode for themselves
     with open_rows(request.having(threads=threads, local_dir=local_dir)) as (found, request):
-        request = request if request.families else with_method(request, found.counts())
+        choose = with_points if request.verb == "sweep" else with_method
+        request = request if request.families else choose(request, found.counts())
         (options,), setting = request.check(), request.at_first()[0][0]
         prepared = prepare(request, found, groups=workers)
     source, groups, method = prepared.source, prepared.groups, setting.method
@@ -244,10 +250,16 @@ def _forecast(request: Request, known: Rates | None = None) -> dict[str, Any]:
     tol = options["tol"]
     most = options["epochs"] or default_epochs(method, source.learnable[0])
     shape = prepared.shape | {"reads": most + (tol is not None)}
-    everything, turns = prepared.problems(request["memory"]), 1
-    if source.sets is None:
+    turns, points = 1, None
+    if request.verb == "sweep":
+        shape["reads"] += 1
+        points = points_of(request, prepared, options, lambda some: settle(source, some, **shape))
+        problems, plan = points.problems, points.plan
+    elif source.sets is None:
+        everything = prepared.problems(request["memory"])
         problems, plan = settle(source, everything, **shape)
     else:
+        everything = prepared.problems(request["memory"])
         parts = turns_of(everything, lambda some: settle(source, some, **shape))
         (problems, plan), turns = parts[0], len(parts)
     mixing = request["mixing"] if groups > 1 else None
@@ -258,10 +270,15 @@ def _forecast(request: Request, known: Rates | None = None) -> dict[str, Any]:
     )  # fmt: skip
     dealt = workers > 1 and len(plan.groups) == 1 and len(problems) > 1
     here = min(workers, groups, MOST_HERE) if min(workers, groups) > 1 and request["bandwidth"] is None else 0
-    intent = Intent(source, problems, plan, tol, footing, here, dealt)
-    rates = _rates(intent, request["fresh"]) if known is None else _known(intent, known)
+    intent = Intent(source, problems, plan, tol, footing, here, dealt, points)
+    alone, tried = intent, setting
+    if points is not None:  # one of its problems tells of all
+        one, its = settle(source, [points.one], **shape)
+        alone, tried = intent._replace(problems=one, plan=its, here=0, dealt=False), points.one.setting
+    rates = _rates(alone, request["fresh"]) if known is None else _known(alone, known)
     shape_of = Shape(source.n_rows, source.n_features, source.nnz, square=_square(source))
     network = _network(intent, workers, rates, request["run_dir"])
+    passes = _passes(alone, rates, asked_of(request, tried, shape_of, groups), most)
     return {
         "algo": method.name,
         "data": {"rows": source.n_rows, "nnz": source.nnz, **_occurring(source)},
@@ -271,10 +288,10 @@ def _forecast(request: Request, known: Rates | None = None) -> dict[str, Any]:
         "disk": _disk(source, problems, plan, rates),
         "bytes_read": {"shards": sum(mark.size for mark in source.fingerprints), "epoch": _raw_bytes(source)},
         "network": network,
-        "seconds": _seconds(intent, workers, rates, network, request["bandwidth"]),
+        "seconds": _seconds(intent, workers, rates, network, request["bandwidth"], passes),
         "driver": _driver(intent, rates.base, workers),
         "design": design(method, setting.loss, len(plan.groups), plan.gathered, dealt),
-        "passes": _passes(intent, rates, asked_of(request, setting, shape_of, groups), most),
+        "passes": passes,
         "rates": rates._asdict(),
         "plan": plan.as_json(),
         **({"turns": turns} if turns > 1 else {}),
@@ -424,11 +441,15 @@ def _features(entries: float, source: Rows, rates: Rates) -> float:
 
 
 def _seconds(
-    intent: Intent, workers: int, rates: Rates, network: dict[str, int], bandwidth: float | None
-) -> dict[str, float]:
-    """Seconds of the first epoch, which decodes, and of a later one."""
+    intent: Intent, workers: int, rates: Rates, network: dict[str, int], bandwidth: float | None,
+    passes: float | None,
+) -> dict[str, float]:  # fmt: skip
+    """Seconds of the first epoch, which decodes, and of a later one; of a sweep also of what comes after the run."""
     source, plan, share = intent.source, intent.plan, 1.0
-    if intent.dealt:  # each decodes all rows, and learns from them its share of the problems
+    if intent.points is not None:
+        at_once = workers if intent.dealt else min(plan.learners, cores())
+        share = intent.points.load * intent.points.share(at_once)
+    elif intent.dealt:  # each decodes all rows, and learns from them its share of the problems
         share = math.ceil(len(intent.problems) / workers) / len(intent.problems)
     at_once = min(workers, len(plan.groups)) if bandwidth is not None else min(workers, len(plan.groups), cores())
     turns = math.ceil(len(plan.groups) / at_once)
@@ -447,7 +468,11 @@ def _seconds(
     if size > CACHE_SHARE * memory_limit()[0]:  # it is not in the page cache when it is read again
         later = max(later, size / rates.disk / at_once)
     beginning = rates.start if workers > 1 else rates.kernels  # a worker loads libraries, too, while the clock runs
-    return {"first": beginning + fixed + decode + later, "later": fixed + later}
+    found = {"first": beginning + fixed + decode + later, "later": fixed + later}
+    if intent.points is not None:  # the best on all rows, by one worker a problem
+        turns = math.ceil(intent.points.best / (workers if intent.dealt else 1))
+        found["after"] = turns * (passes or 1.0) * (rates.fixed + rates.later * source.nnz)
+    return found
 
 
 # What is measured

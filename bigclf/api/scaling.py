@@ -11,7 +11,8 @@ from bigclf.request.spreading import DEALT, ONE_PASSES, PAYS, SET_SHARE
 
 class Outlook(NamedTuple):
     """For so many workers: groups, and how they come together; passes (None: not known); seconds of the first pass and
-    of a later one; bytes moved in a pass, and once; bytes of a worker and of the driver."""
+    of a later one; bytes moved in a pass, and once; bytes of a worker and of the driver; seconds after all
+    passes."""
 
     workers: int
     groups: int
@@ -23,11 +24,14 @@ class Outlook(NamedTuple):
     once_bytes: int
     memory: int
     driver: int
+    after_seconds: float = 0.0
 
     @property
     def seconds(self) -> float | None:
         """In all."""
-        return None if self.passes is None else self.first_seconds + (self.passes - 1) * self.pass_seconds
+        if self.passes is None:
+            return None
+        return self.first_seconds + (self.passes - 1) * self.pass_seconds + self.after_seconds
 
 
 class Line(TypedDict):

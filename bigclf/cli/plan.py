@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bigclf.cli.shared import flags, terminal
+from bigclf.cli.sweep import grids_of, pairs_of
 from bigclf.units import format_bytes, format_seconds, plural
 
 if TYPE_CHECKING:
@@ -21,13 +22,14 @@ if TYPE_CHECKING:
 def command(ctx: click.Context, data: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Predict the memory, disk, network and time that training on the shards DATA would take; nothing is trained.
 
-    Memory, disk and bytes are those of the plan that a run would follow. Times are estimated from a trial of a few
-    seconds on the first chunks of DATA; its results are cached. Other programs running at the same time make the
-    estimates longer.
+    With --grid it plans a sweep, with the retraining of the best point. Memory, disk and bytes are those of the plan
+    that a run would follow. Times are estimated from a trial of a few seconds on the first chunks of DATA; its results
+    are cached. Other programs running at the same time make the estimates longer.
     """
     from bigclf.api.plan import forecast
 
-    keywords = flags.keywords("plan", options)
+    grid = options.pop("grid")
+    keywords = flags.keywords("plan", options) | ({"grid": grids_of(pairs_of(grid))} if grid else {})
     with terminal.usage_errors():
         told = forecast(list(data) if len(data) > 1 else data[0], **keywords)
     if as_json:

@@ -41,7 +41,7 @@ def command(ctx: click.Context, data: tuple[str, ...], out: str, as_json: bool, 
     from bigclf import files
 
     overwrite, raw = options.pop("overwrite"), columns.Asked.taken(options)
-    grid = grids_of(_pairs(options.pop("grid")))
+    grid = grids_of(pairs_of(options.pop("grid")))
     before = clear_the_way(ctx, out, FILES, "sweep", overwrite=overwrite, resume=options["resume"])
     run_dir = files.join(out, "run")
     keywords = flags.keywords("sweep", {**options, "run_dir": run_dir}) | {"grid": grid}
@@ -68,7 +68,7 @@ def command(ctx: click.Context, data: tuple[str, ...], out: str, as_json: bool, 
         ctx.exit(terminal.LIMITS)
 
 
-def _pairs(given: tuple[str, ...]) -> dict[str, str]:
+def pairs_of(given: tuple[str, ...]) -> dict[str, str]:
     pairs = {}
     for item in given:
         name, equals, values = item.partition("=")

@@ -228,6 +228,19 @@ OPTIONS = (
         verbs=("sweep",), section="",
     ),
     Option(
+        "grid",
+        Words("NAME=A,B,...", many=True),
+        "Plan a sweep over these values (repeatable) instead of one training.",
+        "In Python a table {name: values}, as ``sweep`` takes it, of one method.",
+        verbs=("plan",), section="",
+    ),
+    Option(
+        "folds",
+        Whole(0),
+        "Number of cross-validation folds of that sweep.",
+        default=5, verbs=("plan",), section="",
+    ),
+    Option(
         "halving",
         Choice(("validation", "progressive")),
         """Drop the worst two thirds of the points. validation: after epochs 1, 3, 9 and so on, by validation error;

@@ -265,3 +265,41 @@ def test_a_trial_in_one_group_gathers_nothing(shards, monkeypatch):
     forecast(shards, algo="dcd", groups=2, memory="64MB")
     assert intents[0].plan.gathered
     assert module._trial(intents[0], 1, 1).entries == intents[0].source.chunks.nnz[0]
+
+
+def test_a_sweep_is_planned_as_it_is_run(shards, rates):
+    words = dict(algo="dcd", grid={"C": [0.1, 1.0, 10.0]}, folds=3, memory="64MB")
+    told = forecast(shards, **words)
+    run = package.sweep(shards, epochs=2, tol=1e-1, refit=False, progress=False, **words)
+    assert told["plan"] | {"memory": 0} == run.plan | {"memory": 0}
+    assert told["memory"]["planned"] == run.plan["memory"]["planned"]
+    nnz, n = told["data"]["nnz"], 3 * 3 * 2 / 3  # problems, each without a third of the rows
+    turns = -(-3 // min(told["plan"]["learners"], module.cores())) / 3  # three folds, from one value of C to the next
+    assert told["seconds"]["later"] == pytest.approx(n * turns * (RATES.fixed + RATES.later * nnz))
+    assert told["seconds"]["after"] == pytest.approx(told["passes"] * (RATES.fixed + RATES.later * nnz))
+
+
+def test_workers_share_what_a_sweep_learns_at_a_time(shards, monkeypatch):
+    monkeypatch.setattr(module, "_rates", lambda intent, fresh: RATES._replace(later=1e-3, passes=4.0, start=0.0))
+    monkeypatch.setattr(module, "_known", lambda intent, known: known)
+    words = dict(algo="dcd", grid={"C": [0.1, 1.0, 10.0]}, memory="64MB", workers=[1, 2, 5, 8])
+    told = forecast(shards, folds=5, **words)
+    lines, nnz = told["table"], told["data"]["nnz"]
+    passes = [line["pass_seconds"] for line in lines[1:]]
+    assert passes == pytest.approx([3 / 5 * passes[1] * 5, passes[1], passes[1]], rel=1e-3)  # of five folds
+    assert {line["design"] for line in lines[1:]} == {"problems dealt out"}
+    assert lines[1]["seconds"] == pytest.approx(
+        lines[1]["first_seconds"] + 3 * passes[0] + 4 * (RATES.fixed + 1e-3 * nnz), rel=1e-3
+    )
+    streamed = forecast(shards, folds=5, **words | {"algo": "pa1"})["table"]  # which has no chains: 15 problems
+    assert streamed[1]["pass_seconds"] / streamed[3]["pass_seconds"] == pytest.approx(8 / 2, rel=1e-2)
+
+
+def test_a_plan_of_a_sweep_is_of_one_method(shards, rates):
+    with pytest.raises(ValueError, match="a plan is of one method"):
+        forecast(shards, grid={"algo": ["pa1", "pa2"], "C": [0.1, 1.0]}, memory="64MB")
+    words = dict(grid={"C": [0.1, 1.0]}, memory="64MB")
+    chosen = package.sweep(shards, folds=0, validate=shards, progress=False, **words).best_model
+    assert forecast(shards, folds=0, **words)["algo"] == chosen.method["name"]
+    told = bigclf("plan", shards, "--algo", "dcd", "--grid", "C=0.1,1", "--memory", "64MB", "--json")
+    assert json.loads(told[0])["seconds"]["after"] > 0

@@ -1,0 +1,74 @@
+"""What a plan of a sweep adds to that of a training: which problems there are, and how many are learned at a time.
+
+One problem tells what a pass takes and how many passes there are: that of the middle point, on all rows. Where all rows
+stay in memory the values of C are learned one after another, so of many problems few are learned at a time, and workers
+share these.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from bigclf.api.sweep import Task, _is_named, _with_families, families_of
+from bigclf.methods.method import Dual
+from bigclf.request.door import Shape
+from bigclf.request.prepare import Prepared
+from bigclf.request.request import Request, RunOptions
+from bigclf.training.memory import PeakMemory
+from bigclf.training.plan import Plan
+from bigclf.training.problems import Problem
+
+
+class Points(NamedTuple):
+    """The problems of a sweep: of all points, folds and classes, as the run has them, with its plan; ``one`` of them on
+    all rows; ``chains`` : how many are learned at a time; ``load`` : entries of a pass of all, by those of all rows;
+    ``best`` : problems of the best point."""
+
+    problems: list[Problem]
+    plan: Plan
+    one: Problem
+    chains: int
+    load: float
+    best: int
+
+    def share(self, at_once: int) -> float:
+        """Of the work of a pass, what the busiest of so many has, workers or threads."""
+        return math.ceil(self.chains / at_once) / self.chains
+
+
+def of_grid(request: Request) -> Request:
+    """The request of the sweep that is to be planned; its methods are still to be named where the rows say which."""
+    whole = None if request["folds"] else "other rows"  # they are measured after the run
+    request = dataclasses.replace(request.having(halving=None, refit=True, validate=whole), verb="sweep")
+    return _of_one(request.having(families=families_of(request))) if _is_named(request) else request
+
+
+def with_points(request: Request, shape: Shape) -> Request:
+    """With the method that such rows ask for."""
+    return _of_one(_with_families(request, shape))
+
+
+def _of_one(request: Request) -> Request:
+    if len(request.families) > 1:
+        raise ValueError("a plan is of one method: name it with algo, and leave the others out of the grid")
+    return request
+
+
+Settle: TypeAlias = Callable[[list[Problem]], tuple[list[Problem], Plan]]
+
+
+def points_of(request: Request, prepared: Prepared, options: RunOptions, settled: Settle) -> Points:
+    """The problems of the sweep; ``settled`` : these with the plan of a run."""
+    (family,), (settings,), folds = request.families, prepared.settings, request["folds"]
+    source, peak = prepared.source, PeakMemory()  # of which nothing is asked
+    task = Task(source, family.points, settings, prepared.class_weights, folds, None, options, None, peak)
+    task.problems, plan = settled(task.problems)
+    chains, load = len(task.problems), len(task.problems) * (folds - 1) / folds if folds else len(task.problems)
+    if plan.resident and len(plan.groups) == 1 and isinstance(settings[0].method.how, Dual):
+        task.problems = task.chained()
+        chains = sum(not problem.start for problem in task.problems)
+    whole = task._whole(settings[len(settings) // 2])
+    return Points(task.problems, plan, whole[0], chains, load, len(whole))
