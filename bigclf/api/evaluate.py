@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bigclf.data.dataset import Stored
 
 
-PARTS_A_WORKER = 4  # at least, where there are so many row groups: one that is slow or dies then costs little
+PARTS_A_WORKER = 8  # at least, where there are so many row groups: one that is slow or dies then costs little
 
 
 def evaluate(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bigclf import files
-from bigclf.api.evaluate import PARTS_A_WORKER, bare
+from bigclf.api.evaluate import bare
 from bigclf.api.predicted_shards import Asked, Input, Shard, counted_work, predicted_rows
 from bigclf.cluster.predicting import Piece, Predicting, Written
 from bigclf.data.predictions import (
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from bigclf.data.dataset import Dataset
     from bigclf.progress import Plan, Watcher
 
+PIECES_A_WORKER = 4  # at least, where there are so many row groups: pieces of a file are put together at the end
 WHOLE = 1.5  # times what a piece is to take: a file that takes less is not cut
 
 
@@ -99,7 +100,7 @@ def write_there(
     if not shards:
         return
     source = shards[0].dataset
-    pieces = cut(asked, todo, PARTS_A_WORKER * link.count(patience.idle))
+    pieces = cut(asked, todo, PIECES_A_WORKER * link.count(patience.idle))
     content = Content(asked._replace(model=bare(asked.model)), source.seen_from_elsewhere())
     directory = files.parent_directory(todo[0][0])
     crew = Predicting(content, pieces, directory, progress, link=link, patience=patience)
