@@ -15,10 +15,10 @@ from bigclf.maths.block import Block, alike, check_rows, count_features
 from bigclf.maths.deltas import difference
 from bigclf.maths.mixing import FEATURES, SUM, Mixture, agree, half_distance, line_search
 from bigclf.methods import METHODS, Setting, listed
-from bigclf.methods.method import Dual, Steps
+from bigclf.methods.method import Dual
 from bigclf.stream.working_set import WorkingSet
 from bigclf.training.problems import aim_at, find_positive
-from bigclf.training.roles import role_calls
+from bigclf.training.roles import role_calls, update_callees
 from bigclf.training.visit import DualSum, Sums, copied
 
 if TYPE_CHECKING:
@@ -104,10 +104,8 @@ def callee_calls(setting: Setting, index_width: int, dtype: str) -> list[Callabl
     """Kernels that the one of an update calls, the last of them first: a process may compile some while another is at
     the update. Where that is on disk they are not needed."""
     method = setting.method
-    if not isinstance(method.how, Steps) or method.how.callees is None:
-        return []
     block, shared, _, params = _nothing(setting, index_width, dtype)
-    return method.how.callees(method.loss_of(setting.loss), block, shared, params)
+    return update_callees(method.how, method.loss_of(setting.loss), block, shared, params)
 
 
 def load_climb(setting: Setting, index_width: int, dtype: str) -> None:

@@ -225,7 +225,7 @@ HINGE = {"loss": "hinge", "n_features": 300, "nnz": 10**6, "square": 20.0}
         (TABLE | {"square": 1.0}, "dcd", "predicted to be the cheapest"),
         (TABLE | {"loss": "hinge", "n_features": 2000, "memory": 200 * 10**6}, "dcd", "settle at their bounds"),
         ({"n_features": 3500}, "dcd", "predicted to be the cheapest for 50,000 rows with 3,500 features"),
-        ({"n_features": 780, "n_rows": 6000, "nnz": 2_400_000}, "newton_dense", "predicted to be the cheapest"),
+        ({"n_features": 780, "n_rows": 6000, "nnz": 2_400_000}, "newton", "predicted to be the cheapest"),
         ({"n_features": 780, "n_rows": 900, "nnz": 360_000, "square": 1.0}, "dcd", "predicted to be the cheapest"),
         *((STREAMED | {"loss": loss}, "dcd", "predicted to be the cheapest") for loss in (None, "squared_hinge")),
         (STREAMED | {"loss": "hinge"}, "dcd", "the few other rows stay in memory"),

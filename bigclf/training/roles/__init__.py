@@ -73,6 +73,13 @@ def role_calls(
     return calls
 
 
+def update_callees(
+    how: Role, loss: Loss | None, block: Block, shared: object, params: object
+) -> list[Callable[[], object]]:
+    """Calls of the kernels that the one of an update calls, where they take long to compile."""
+    return how.callees(loss, block, shared, params) if isinstance(how, Steps) and how.callees is not None else []
+
+
 def _take_step(how: Steps, loss: Loss | None, block: Block, shared: object, params: object) -> None:
     """The step between two reads, after what is collected of rows where it is."""
     if how.collection is None:
