@@ -141,6 +141,7 @@ def test_who_waits_for_kernels_before_a_terminal_is_told_why(monkeypatch, capsys
         stats = types.SimpleNamespace(cache_misses={}, cache_hits={})
 
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(jit, "_compiled", [])  # those that are there would take that directory for theirs
     monkeypatch.setattr(jit, "SAID_AFTER", 0.01)
     monkeypatch.setattr(jit, "LOOKS", 0.01)
 
