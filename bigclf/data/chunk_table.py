@@ -320,7 +320,9 @@ def read_header(path: str, columns: Mapping[str, str], need_labels: bool) -> Hea
         schema = file.schema_arrow
     layout = shards.find_layout(schema, columns, path, need_labels)
     types = shards.check_types(schema, layout, path)
-    if footer is not None:
+    if footer is None:
+        _refuse_runs(claims, layout, path)
+    else:
         _check_labels(footer, types, path)
     rows = [group.n_rows for group in claims.groups]
     nnz = [_entries_claimed(group, layout) for group in claims.groups]
@@ -361,18 +363,26 @@ def have_sets(path: str, columns: Mapping[str, str]) -> bool:
 
 
 def _refuse_too_large(claims: Footer, path: str) -> None:
-    """Refuse a row group that would not fit this machine once decompressed; one of whose rows may not, too, where its
-    entries are runs of equal numbers, many to a byte: then parts of it may be as large as all of it."""
+    """Refuse a row group that would not fit this machine once decompressed."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    limit, which = memory_limit()
     for g, group in enumerate(claims.groups):
         if group.n_bytes > memory // 2:
             raise MemoryBudgetError(
                 f"{path}, row group {g}: {format_bytes(group.n_bytes)} decompressed, and this machine has "
                 f"{format_bytes(memory)} of memory; write smaller row groups"
             )
-        entries = max((c.n_values for c in group.columns if "." in c.name), default=0) - group.n_rows  # or more
-        if entries > EQUAL_PER_BYTE * group.n_bytes and (size := DECODING_BYTES * entries) > limit:
+
+
+def _refuse_runs(claims: Footer, layout: Layout, path: str) -> None:
+    """Refuse a row group one of whose rows may not fit, where its entries are runs of equal numbers, many to a byte:
+    then parts of it may be as large as all of it. Dense rows, which may well be runs of zeros, have one length."""
+    if isinstance(layout.values, tuple):
+        return
+    limit, which = memory_limit()
+    for g, group in enumerate(claims.groups):
+        entries = _entries_claimed(group, layout) - group.n_rows  # or more
+        most = entries if layout.indices is not None else entries // max(1, group.n_rows)
+        if entries > EQUAL_PER_BYTE * group.n_bytes and (size := DECODING_BYTES * most) > limit:
             raise MemoryBudgetError(
                 f"{path}, row group {g}: {entries:,} entries in {format_bytes(group.n_bytes)}, which may be one row "
                 f"and take {format_bytes(size)}, and {which} has {format_bytes(limit)} of memory; write smaller row "

@@ -121,14 +121,16 @@ def _listed(
 
 
 def likely_separators(label: Label | None, rows: Mapping[str, int]) -> list[str]:
-    """A warning of labels that a separator seems to stand in; ``rows`` : how many have each label."""
+    """A warning of labels that a separator seems to stand in; ``rows`` : how many have each label. Where it stands as
+    often in all of them it is part of a name, a number or a date ("Smith, Ann")."""
     if label is None or label.beside or label.type not in ("text", "labels") or len(rows) < MANY_LABELS:
         return []
     found, total = [], sum(rows.values())
     for between in SEPARATORS:
         holding = sum(n for name, n in rows.items() if between in name)
         parts = {part.strip() for name in rows for part in name.split(between)} - {""}
-        if between != label.separator and holding >= MANY_CELLS * total and FEWER * len(parts) <= len(rows):
+        uneven = len({name.count(between) for name in rows}) > 1
+        if between != label.separator and holding >= MANY_CELLS * total and FEWER * len(parts) <= len(rows) and uneven:
             text = (f"column {label.column}: {len(rows):,} labels were found, and {100 * holding / total:.0f} % of "
                     f"them, by rows, hold {between!r}; split there, they are {len(parts):,} (--label-separator "
                     f"{between!r}, in a spec separator: {between!r})")  # fmt: skip

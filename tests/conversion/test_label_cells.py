@@ -293,6 +293,7 @@ def test_a_separator_that_was_not_meant_is_named(tmp_path, right, wrong):
     [
         ([";".join(row) for row in SEPARATED], ";"),
         ([f"Smith {n}, John {n}" for n in range(31)] * 2, None),  # as many parts as labels, and more
+        ([f"Name{n % 8}, Part{n // 8}" for n in range(62)], None),  # a comma in each
         (["a;b", "a", "b", "c", "d", "e", "f", "g", "h", "i"] * 6 + ["a", "b"], None),  # few cells
         (["a;b", "b;a", "a", "b"] * 15 + ["a", "b"], None),  # few labels
     ],

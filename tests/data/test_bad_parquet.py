@@ -11,11 +11,16 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import parquet_surgery as surgery
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from making import control_group, environment
+
+from bigclf.data import chunk_table
+from bigclf.data.dataset import Dataset
+from bigclf.errors import MemoryBudgetError
 
 ROWS = 40
 LABEL, INDICES, VALUES = range(3)
@@ -371,6 +376,20 @@ def test_a_row_of_gigabytes_in_kilobytes_is_refused_before_it_is_decoded(tmp_pat
         done = limited(1_000_000_000, *words)
         assert done.returncode in (1, 3) and "999,999,999 entries in 804 B" in done.stderr, done.stderr
     assert not (tmp_path / "m").exists()
+
+
+def test_dense_rows_of_zeros_are_no_bomb(tmp_path, monkeypatch):
+    """A hundred of their numbers are in a byte of the file."""
+    rows = np.zeros((2000, 1000), np.float32)
+    rows[::50, ::50] = 1
+    numbers = pa.ListArray.from_arrays(np.arange(0, rows.size + 1, 1000, dtype=np.int32), rows.ravel())
+    path = tmp_path / "dense.parquet"
+    pq.write_table(pa.table({"features": numbers, "label": np.arange(2000) % 2}), path)
+    monkeypatch.setattr(chunk_table, "memory_limit", lambda: (50_000_000, "this machine"))
+    assert Dataset(path).n_rows == 2000
+    with monkeypatch.context() as patch, pytest.raises(MemoryBudgetError, match="which may be one row"):
+        patch.setattr(chunk_table, "memory_limit", lambda: (20_000, "this machine"))
+        Dataset(path)
 
 
 @pytest.mark.root
