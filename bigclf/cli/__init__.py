@@ -15,12 +15,14 @@ code  meaning
 
 from __future__ import annotations
 
+import copy
 import importlib
 import os
 
 import click
 
 from bigclf.cli.shared import terminal
+from bigclf.cli.shared.outputs import refuse_inputs
 from bigclf.version import __version__
 
 COMMANDS = {  # in the order in which a person meets them; "module" or "module:attribute"
@@ -61,7 +63,7 @@ class Program(click.Group):
         if name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[name].partition(":")
-        return getattr(importlib.import_module(f"bigclf.cli.{module}"), attribute or "command")
+        return careful(getattr(importlib.import_module(f"bigclf.cli.{module}"), attribute or "command"))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -85,6 +87,18 @@ class Program(click.Group):
         with terminal.guarded(), terminal.errors_as_lines(ctx), terminal.warnings_as_lines(), terminal.terminable():
             terminal.check_environment()
             return super().invoke(ctx)
+
+
+def careful(command: click.Command) -> click.Command:
+    """The same, but it refuses to write over what it reads."""
+    found, does = copy.copy(command), command.callback
+
+    def first_refuse(*args: object, **given: object) -> object:
+        refuse_inputs(str(command.name), click.get_current_context().params)
+        return does and does(*args, **given)
+
+    found.callback = first_refuse
+    return found
 
 
 @click.group(

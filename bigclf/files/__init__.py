@@ -254,6 +254,16 @@ def absolute(path: PathLike) -> str:
 # Knowing them again
 
 
+def identity(path: PathLike) -> object:
+    """The same of all names of a file or directory, through links too."""
+    if is_remote(path):
+        return str(path)
+    with contextlib.suppress(OSError, ValueError):
+        found = os.stat(path)
+        return found.st_dev, found.st_ino
+    return os.path.abspath(path)
+
+
 class Fingerprint(NamedTuple):
     """What tells a Parquet file from another without reading it: size in bytes, time of change (of a remote file a
     number made from the tag its store gives it, such as the ETag), hash of its footer."""
