@@ -37,20 +37,26 @@ def command(names: tuple[str, ...], as_json: bool) -> None:
         _print_table(chosen)
 
 
+WIDE = 110  # characters; where there are fewer, parameters and losses are left to the page of each
+
+
 def _print_table(methods: list[Described]) -> None:
     from rich import box
     from rich.table import Table
 
+    console = terminal.tables()
+    wide = console.width >= WIDE
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     table.add_column("name", style="bold green", no_wrap=True)
     table.add_column("what it is", ratio=1)
-    for name in ("parameters", "losses", "quality"):
+    for name in (("parameters", "losses") if wide else ()) + ("quality",):
         table.add_column(name, no_wrap=True)
     for method in methods:
         params = "\n".join(_default_text(param) for param in method["parameters"])
         quality = "certified gap" if method["certificate"] else "progressive error"
-        table.add_row(method["name"], method["title"], params, "\n".join(method["losses"]), quality)
-    terminal.tables().print(table)
+        more = [params, "\n".join(method["losses"])] if wide else []
+        table.add_row(method["name"], method["title"], *more, quality)
+    console.print(table)
     click.echo("Details: " + click.style("bigclf algorithms NAME", bold=True))
 
 
