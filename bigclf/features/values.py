@@ -432,8 +432,7 @@ def days(array: pa.Array, name: str, form: str | None, values: tuple[str, ...], 
         try:
             found[row] = _micro(read(value))
         except (ValueError, OverflowError):
-            other = "set the date's `format:` in the spec, or leave such rows out with --on-bad-rows skip"
-            wanted = form or f"an ISO 8601 date (YYYY-MM-DD); {other}"
+            wanted = form or "an ISO 8601 date (YYYY-MM-DD, or as the date's `format:` in the spec says)"
             bad.setdefault(row, f"column {name}: {_shown(value)} is not {wanted}")
     return found
 
