@@ -239,7 +239,8 @@ def make_problems(classes: np.ndarray, class_weights: np.ndarray, setting: Setti
         return [Problem("", np.arange(float(k)), class_weights, setting.of_classes(k))]
     if k == 2:
         return [Problem("", np.array([-1.0, 1.0]), class_weights, setting)]
+    line = np.full(2 * k - 1, -1.0)  # the targets of each problem are a part of it: k times k would be 200 MB of 5,000
+    line[k - 1] = 1.0
     return [
-        Problem(str(label), np.where(np.arange(k) == i, 1.0, -1.0), class_weights, setting)
-        for i, label in enumerate(classes)
+        Problem(str(label), line[k - 1 - i : 2 * k - 1 - i], class_weights, setting) for i, label in enumerate(classes)
     ]
