@@ -121,7 +121,7 @@ def _command_help(ctx: click.Context, name: str) -> str:
     found = group.get_command(ctx, name) if isinstance(group, click.Group) else None
     if found is None:
         known = [*TOPICS, *(group.list_commands(ctx) if isinstance(group, click.Group) else [])]
-        guides = ", ".join(TOPICS)
-        raise click.UsageError(f"there is no guide or command {name!r}; the guides are {guides}{near(name, known)}")
+        meant = near(name, known) or f"; the guides are {', '.join(TOPICS)}"
+        raise click.UsageError(f"there is no guide or command {name!r}{meant}")
     with click.Context(found, info_name=name, parent=ctx.parent) as inner:
         return found.get_help(inner)
