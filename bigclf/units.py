@@ -82,6 +82,7 @@ def other_case(name: object, known: Iterable[str]) -> str:
     return next((one for one in known if one != name and str(one).casefold() == folded), "")
 
 
+BEYOND = "above the plan by more than a tenth and 20 MB"
 SMALL = 1_000_000  # bytes at the peak that are lost among those of interpreter and libraries
 
 
@@ -96,9 +97,12 @@ def in_worker(memory: Mapping[str, int]) -> str:
 
 
 def within_plan(planned: float, peak: float) -> str:
-    """A remark in brackets where ``peak`` bytes are more than planned, and no more than a promise of memory allows."""
-    kept = planned < peak <= max(1.1 * planned, planned + 20e6)
-    return " (a plan is kept to within a tenth, or 20 MB)" if kept else ""
+    """A remark in brackets where ``peak`` bytes are more than planned: whether by no more than a promise of memory
+    allows."""
+    if peak <= planned:
+        return ""
+    kept = peak <= max(1.1 * planned, planned + 20e6)
+    return " (a plan is kept to within a tenth, or 20 MB)" if kept else f" ({BEYOND})"
 
 
 def plural(count: int, noun: str) -> str:
