@@ -2,9 +2,11 @@
 
     python jobs/lasso_peers.py NEWS20.bz2 [--ratio 10,100] [--mixing 1.0,0.5] [--gap 1e-4,1e-6,1e-8] [--repeats 3]
 
-The rows are news20's (15,935 x 62,061, LIBSVM form), of unit length; the number to predict is +1 for the first ten
-classes and -1 for the others; no bias. alpha is the one at which the first weight is not 0, over each ratio. A program
-has the loosest of its tolerances with which the gap is small enough: (P - D) / P by the formula of scikit-learn,
+The rows are news20's (15,935 x 62,061, LIBSVM form), of unit length, their values rounded to float32: bigclf stores
+them so, and its problem would else differ from that of the others by more than a gap of 1e-8. The number to predict is
++1 for the first ten classes and -1 for the others; no bias. alpha is the one at which the first weight is not 0, over
+each ratio. A program has the loosest of its tolerances with which the gap is small enough: (P - D) / P by the formula
+of scikit-learn,
 
     P = 1/2 ||y - X w||^2 + l1 ||w||_1 + l2/2 ||w||^2,   D of the residual, scaled into the dual's set.
 
@@ -95,7 +97,8 @@ def main():
     parser.add_argument("--repeats", type=int, default=3)
     given = parser.parse_args()
     X, classes = load_svmlight_file(given.rows)
-    X, y = normalize(X).tocsc(), np.where(classes <= 10, 1.0, -1.0)
+    X = normalize(X).astype(np.float32).astype(np.float64)
+    X, y = X.tocsc(), np.where(classes <= 10, 1.0, -1.0)
     rows, most = X.tocsr(), np.abs(X.T @ y).max()
     solvers = programs()
     for mixing in map(float, given.mixing.split(",")):
