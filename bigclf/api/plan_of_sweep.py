@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from bigclf.api.sweep import Task, _is_named, _with_families, families_of
+from bigclf.api.sweep import Task, families_of, is_named, with_families
 from bigclf.methods.method import Dual
 from bigclf.request.door import Shape
 from bigclf.request.prepare import Prepared
@@ -43,12 +43,12 @@ def of_grid(request: Request) -> Request:
     """The request of the sweep that is to be planned; its methods are still to be named where the rows say which."""
     whole = None if request["folds"] else "other rows"  # they are measured after the run
     request = dataclasses.replace(request.having(halving=None, refit=True, validate=whole), verb="sweep")
-    return _of_one(request.having(families=families_of(request))) if _is_named(request) else request
+    return _of_one(request.having(families=families_of(request))) if is_named(request) else request
 
 
 def with_points(request: Request, shape: Shape) -> Request:
     """With the method that such rows ask for."""
-    return _of_one(_with_families(request, shape))
+    return _of_one(with_families(request, shape))
 
 
 def _of_one(request: Request) -> Request:
@@ -70,5 +70,5 @@ def points_of(request: Request, prepared: Prepared, options: RunOptions, settled
     if plan.resident and len(plan.groups) == 1 and isinstance(settings[0].method.how, Dual):
         task.problems = task.chained()
         chains = sum(not problem.start for problem in task.problems)
-    whole = task._whole(settings[len(settings) // 2])
+    whole = task.on_all_rows(settings[len(settings) // 2])
     return Points(task.problems, plan, whole[0], chains, load, len(whole))

@@ -207,7 +207,7 @@ def _refuse_existing(out: str, overwrite: bool) -> None:
 
 def _check_as_text(inputs: Sequence[Input], out: str) -> None:
     """What one file of CSV cannot become, before the first row is predicted."""
-    if files.absolute(out) in {files.absolute(one.path) for one in inputs}:
+    if files.identity(out) in {files.identity(one.path) for one in inputs}:
         raise RunError(f"{out}: is an input; write the predictions to another file")
     first: ArrowColumns = {}
     for number, one in enumerate(inputs):
@@ -322,8 +322,8 @@ def _target_paths(paths: Sequence[str], out: str) -> list[str]:
     if len(set(names)) < len(names):
         names = [f"{number:05d}-{name}" for number, name in enumerate(names)]
     targets = [files.join(out, name + ".parquet") for name in names]
-    inputs = {files.absolute(path) for path in paths}
-    if hit := next((path for path in targets if files.absolute(path) in inputs), None):
+    inputs = {files.identity(path) for path in paths}
+    if hit := next((path for path in targets if files.identity(path) in inputs), None):
         raise RunError(f"{hit}: is an input; write the predictions to another directory")
     return targets
 

@@ -222,18 +222,18 @@ def asked_of_sweep(data: object, y: object, given: Mapping[str, object]) -> Requ
     TypeError, ValueError : what makes no sense whatever the rows are.
     """
     request = asked("sweep", data, y, given)
-    if not _is_named(request):
-        _with_families(request, UNKNOWN)  # whether any method will do
+    if not is_named(request):
+        with_families(request, UNKNOWN)  # whether any method will do
         return request
     return _checked(request.having(families=families_of(request)))
 
 
-def _is_named(request: Request) -> bool:
+def is_named(request: Request) -> bool:
     """Whether methods are named; else the rows say which, once they are open."""
     return request["algo"] != "auto" or any("algo" in each for each in _grids(request))
 
 
-def _with_families(request: Request, shape: Shape) -> Request:
+def with_families(request: Request, shape: Shape) -> Request:
     """With the one method that such rows ask for at the greatest C, with room for all models at once."""
     points = [point for family in families_of(request.having(algo=STAND_IN)) for point in family.points]
     losses: list[Any] = list(dict.fromkeys(loss for each in _grids(request) for loss in each.get("loss", ())))
@@ -287,7 +287,7 @@ def swept(request: Request) -> Sweep:
     with contextlib.ExitStack() as stack:
         found, request = stack.enter_context(open_rows(request))
         if not request.families:
-            request = _with_families(request, found.counts())
+            request = with_families(request, found.counts())
             log.info("%s", request.chosen)
         every = [setting for each in request.at_first() for setting in each]
         many, regression = len(request.families) > 1, every[0].loss in REGRESSION
@@ -462,10 +462,10 @@ class Task:
         named = [name, f"fold {part + 1}" if self.folds else ""]
         return [
             problem._replace(name=together(*named, f"class {problem.name}" if problem.name else ""), fold=fold)
-            for problem in self._whole(setting)
+            for problem in self.on_all_rows(setting)
         ]
 
-    def _whole(self, setting: Setting) -> list[Problem]:
+    def on_all_rows(self, setting: Setting) -> list[Problem]:
         """The problems of an answer on all rows."""
         if self.class_weights is None:
             return [regression_problem(setting)]
@@ -770,7 +770,7 @@ class Task:
         return alphas
 
     def _full(self, best: int) -> list[Problem]:
-        return self._whole(self.settings[best])
+        return self.on_all_rows(self.settings[best])
 
     def _refit(
         self, best: int, beginning: Checkpoint | None, bench: Bench | None, run_dir: files.PathLike | None

@@ -205,7 +205,7 @@ def by_file(dataset: Dataset, numbers: np.ndarray) -> dict[int, dict[int, np.nda
     return found
 
 
-def rows_that_go(dataset: Dataset, stays: Mapping[int, Mapping[int, np.ndarray]]) -> dict[int, np.ndarray]:
+def rows_that_go(dataset: Dataset, stays: Stays) -> dict[int, np.ndarray]:
     """Of each file of ``stays`` (see ``by_file``) the rows that go, int64 [n], counted from 0 in that file."""
     found, n_rows = dict[int, list[np.ndarray]](), dict[int, int]()
     for file, row_group, _, sizes in row_groups(dataset):
@@ -216,7 +216,7 @@ def rows_that_go(dataset: Dataset, stays: Mapping[int, Mapping[int, np.ndarray]]
     return {file: np.concatenate(rows) for file, rows in found.items()}
 
 
-def blocks_of(dataset: Dataset, stays: Mapping[int, Mapping[int, np.ndarray]]) -> list[Block]:
+def blocks_of(dataset: Dataset, stays: Stays) -> list[Block]:
     """The rows that go, read from the files once more."""
     found = []
     for file, groups in stays.items():
@@ -232,9 +232,7 @@ def blocks_of(dataset: Dataset, stays: Mapping[int, Mapping[int, np.ndarray]]) -
 # Writing
 
 
-def write_without(
-    dataset: Dataset, stays: Mapping[int, Mapping[int, np.ndarray]], place: Mapping[int, str]
-) -> list[Block]:
+def write_without(dataset: Dataset, stays: Stays, place: Mapping[int, str]) -> list[Block]:
     """Write each file of ``stays`` (see ``by_file``) to its ``place``, without the rows that go; these rows.
 
     Raises

@@ -43,6 +43,21 @@ def shards(tmp_path_factory):
     return write(tmp_path_factory.mktemp("many") / "s", CLASSES, FEATURES, 240)
 
 
+def one_row_each(path, count, features):
+    """Shards of as many rows as classes, each with one entry."""
+    block = np.arange(count + 1), np.arange(count) % features, np.ones(count, np.float32), np.arange(count, dtype=float)
+    return write_shards([block], path, classes=list(range(count)))
+
+
+def traced(shards, **words):
+    """The model, and the bytes of arrays and objects at the peak."""
+    tracemalloc.start()
+    try:
+        return bigclf.fit(shards, **words), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
 def least_of(shards, **words):
     """The budget that the refusal of a tiny one names."""
     with pytest.raises(MemoryBudgetError) as refusal:
@@ -67,12 +82,7 @@ def test_the_budget_that_a_refusal_names_is_the_least(shards, words):
 def test_arrays_of_a_run_are_those_that_were_planned(shards, tmp_path, budget):
     memory = int(budget * least_of(shards))
     bigclf.fit(shards, **WORDS, memory=memory)  # what is imported and compiled is nobody's plan
-    tracemalloc.start()
-    try:
-        model = bigclf.fit(shards, **WORDS, memory=memory, run_dir=str(tmp_path / "run"))
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+    model, peak = traced(shards, **WORDS, memory=memory, run_dir=str(tmp_path / "run"))
     parts = model.result_.plan["memory"]
     # neither Arrow's memory nor the states, which lie in large pages, are counted here: the answer takes their place
     assert 1.5 * parts["state"] < peak <= parts["planned"] - parts["decoding"]
@@ -83,8 +93,7 @@ def test_arrays_of_a_run_are_those_that_were_planned(shards, tmp_path, budget):
 def test_a_hundred_thousand_classes_are_refused_or_learned_all_at_once(tmp_path):
     """One against the rest is as many problems: the refusal says what they take, and which methods do without."""
     count = 100_000
-    block = np.arange(count + 1), np.arange(count) % 50, np.ones(count, np.float32), np.arange(count, dtype=float)
-    shards = write_shards([block], tmp_path / "s", classes=list(range(count)))
+    shards = one_row_each(tmp_path / "s", count, 50)
     with pytest.raises(MemoryBudgetError, match=r"100,000 classes .* take 80\.0 GB, and memory=100 MB; .* pa1_mc"):
         bigclf.fit(shards, algo="dcd", memory="100MB", progress=False)
     model = bigclf.fit(shards, algo="pa1_mc", epochs=1, memory="100MB", progress=False)
@@ -120,13 +129,7 @@ def test_fifty_classes_of_text_under_a_limit(tmp_path, share, more):
 def test_two_thousand_classes_take_what_was_planned_and_no_table_of_classes_times_classes(tmp_path):
     """What each class is to each problem was written down: 487 MB of 225 planned, of 5,000 rows of as many classes."""
     count = 2000
-    block = np.arange(count + 1), np.arange(count) % 10, np.ones(count, np.float32), np.arange(count, dtype=float)
-    shards = write_shards([block], tmp_path / "s", classes=list(range(count)))
+    shards = one_row_each(tmp_path / "s", count, 10)
     bigclf.fit(shards, **WORDS | {"epochs": 1}, memory="200MB")  # what is imported and compiled is nobody's plan
-    tracemalloc.start()
-    try:
-        model = bigclf.fit(shards, **WORDS | {"epochs": 1}, memory="200MB", run_dir=str(tmp_path / "run"))
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+    model, peak = traced(shards, **WORDS | {"epochs": 1}, memory="200MB", run_dir=str(tmp_path / "run"))
     assert 8 * count**2 < peak <= model.result_.plan["memory"]["planned"] + 20e6  # 94 MB of 54, with such a table

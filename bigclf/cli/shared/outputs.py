@@ -9,8 +9,9 @@ from bigclf.errors import DataError, RunError
 
 WRITTEN = ("out", "output", "report", "reliability", "receipt")
 READ = ("data", "sources", "source", "run", "spec", "names", "validate", "test", "rows", "like")
-# A model that is read whole may be replaced by what comes of it: --init, --features-of, and that of ``calibrate``.
-MODEL_IS = {"fit": WRITTEN, "export": READ, "evaluate": READ, "predict": READ}
+# "model" is written by ``fit`` and read by others. One that is read whole may be replaced by what comes of it: --init,
+# --features-of, and that of ``calibrate``.
+MODEL_IS_READ = ("export", "evaluate", "predict")
 
 
 def refuse_inputs(command: str, given: Mapping[str, object]) -> None:
@@ -20,9 +21,10 @@ def refuse_inputs(command: str, given: Mapping[str, object]) -> None:
     ------
     RunError : with its path.
     """
-    written, read = ([*names, *["model"] * (MODEL_IS.get(command) is names)] for names in (WRITTEN, READ))
     from bigclf import files
 
+    written = (*WRITTEN, "model") if command == "fit" else WRITTEN
+    read = (*READ, "model") if command in MODEL_IS_READ else READ
     outputs = [path for name in written for path in paths_of(given.get(name)) if files.exists(path)]
     if not outputs:
         return
