@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from bigclf.cluster.worker_tasks import Failure, Parcel, owned, packed, place_of
 from bigclf.training.executor import Missing
-from bigclf.training.memory import PeakMemory
 from bigclf.training.shares import ShareBench
 from bigclf.training.visit import STILL, Carry, Outcome, Part, Visit
 
@@ -47,7 +46,7 @@ def make_share(
     place = place_of(job.content, slot, ShareBench)
     bench = place.bench
     assert isinstance(bench, ShareBench)
-    with place.lock, PeakMemory() as peak:
+    with place.lock:
         place.used = time.monotonic()
         outcome = bench.visit_share(visit, standings, token)
         pairs = zip(visit.todo, outcome.parts, strict=False)
@@ -57,7 +56,7 @@ def make_share(
         if carry is not None:
             assert isinstance(carry.rows, list)
             carry = Carry(owned(carry.rows), None if carry.shared is None else owned(carry.shared))
-    return place.weighed(outcome._replace(parts=parts, carry=carry), peak)
+        return place.weighed(outcome._replace(parts=parts, carry=carry))
 
 
 def _packed(part: Part, start: Weights, plan: Plan, visit: Visit) -> Part:

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict, TypeVar, cast
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from bigclf import files
 from bigclf.cluster.holdings import Fetch, Given, Holdings, Joined, Name, Unreached, Wanted, join
 from bigclf.data.arrays import Arrays
 from bigclf.errors import DataError
-from bigclf.machine import Facts, anonymous_bytes, facts
+from bigclf.machine import Facts, facts
 from bigclf.maths.deltas import Cut, Delta, Picked, S, applied, apply, difference, fill, filled, picked
 from bigclf.maths.mixing import FAN, Weights
 from bigclf.methods.method import Way
@@ -79,13 +79,18 @@ def together(parts: Sequence[W], like: W) -> W:
     return type(like)(*(np.concatenate(cut) if array.shape[:1] == (length,) else cut[0] for array, cut in own))
 
 
+MakesBench: TypeAlias = Callable[[Job, Callable[[], None]], Bench]
+
+
 class Place:
     """What a worker keeps of a run."""
 
-    def __init__(self, job: Job, bench: Callable[[Job], Bench] = Bench) -> None:
+    def __init__(self, job: Job, bench: MakesBench = Bench) -> None:
         release_freed()  # what the run before it left would hide what this one takes
-        self.memory_before = anonymous_bytes()
-        self.job, self.bench = job, bench(job)
+        self._memory = PeakMemory()
+        # No thread looks at memory in each visit: CPython 3.11 before 3.11.9 may stop for ever where one ends while
+        # Dask's profiler goes through all of them (python/cpython#106883).
+        self.job, self.bench = job, bench(job, self._memory.look_between)
         self.lock = threading.Lock()
         self.used = time.monotonic()
         self.version = -1
@@ -95,9 +100,10 @@ class Place:
         self._arriving: tuple[int, int, Arriving] = -1, -1, {}  # version, base and the cuts that have come of it
         self.holdings = Holdings()
 
-    def weighed(self, outcome: Outcome, peak: PeakMemory) -> Outcome:
-        """With the fact ``memory``: bytes that this process had at the peak, less interpreter and libraries."""
-        return outcome._replace(facts=outcome.facts | {"memory": max(0, peak.peak - self.memory_before)})
+    def weighed(self, outcome: Outcome) -> Outcome:
+        """With the fact ``memory``: bytes that this process had at the peak, less what it had before the run."""
+        self._memory.look()
+        return outcome._replace(facts=outcome.facts | {"memory": self._memory.peak - self._memory.base})
 
     def fresh_states(self) -> list[object]:
         return [p.setting.shared(self.job.source.n_features, self.job.plan.dtype) for p in self.job.problems]
@@ -164,7 +170,7 @@ _places: dict[tuple[str, str], Place] = {}
 _guard = threading.Lock()
 
 
-def place_of(job: Job, slot: str, bench: Callable[[Job], Bench] = Bench) -> Place:
+def place_of(job: Job, slot: str, bench: MakesBench = Bench) -> Place:
     """The place of a run in this worker, with such a bench; ``slot`` tells workers in one process apart."""
     key = job.run, slot
     with _guard:
@@ -235,7 +241,7 @@ def make_visit(
     """
     what: Visit = visit.content
     place = place_of(job.content, slot)
-    with place.lock, PeakMemory() as peak:
+    with place.lock:
         place.used = time.monotonic()
         place.take(what.version, None if shipment is None else shipment.content)
         place.holdings.begin(holds)
@@ -263,7 +269,7 @@ def make_visit(
                 place.bench.recycle(group)
         if holds:
             parts = _held(holds, what, parts, states, place)
-    return place.weighed(outcome._replace(parts=parts, carry=carry), peak)
+        return place.weighed(outcome._replace(parts=parts, carry=carry))
 
 
 def _held(round: int, visit: Visit, parts: list[Part], states: Sequence[Weights], place: Place) -> list[Part]:

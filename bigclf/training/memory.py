@@ -7,6 +7,7 @@ import ctypes
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator
 
 from bigclf.data.shards import release_unused
@@ -16,11 +17,16 @@ TRIMS = "MALLOC_TRIM_THRESHOLD_"  # in the environment of who is to give memory 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as glibc's malloc.h has them
 
 
+LOOK_SECONDS = 0.02
+
+
 class PeakMemory:
-    """The largest ``anonymous_bytes`` seen between ``with`` and its end, looked at fifty times a second."""
+    """The largest ``anonymous_bytes`` seen between ``with`` and its end, looked at fifty times a second; without
+    ``with`` where ``look`` or ``look_between`` is called."""
 
     def __init__(self) -> None:
         self.base = self.peak = anonymous_bytes()
+        self._looked = time.monotonic()
         self._stop = threading.Event()
 
     def begin(self, *, trim: bool = True) -> None:
@@ -39,13 +45,22 @@ class PeakMemory:
         return self
 
     def _watch(self) -> None:
-        while not self._stop.wait(0.02):
-            self.peak = max(self.peak, anonymous_bytes())
+        while not self._stop.wait(LOOK_SECONDS):
+            self.look()
+
+    def look(self) -> None:
+        self.peak = max(self.peak, anonymous_bytes())
+
+    def look_between(self) -> None:
+        """``look``, unless that was a moment ago: between two kernels, of which there may be thousands a second."""
+        if (now := time.monotonic()) - self._looked >= LOOK_SECONDS:
+            self._looked = now
+            self.look()
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
-        self.peak = max(self.peak, anonymous_bytes())
+        self.look()
 
     @contextlib.contextmanager
     def leaving_out(self) -> Iterator[None]:

@@ -7,7 +7,7 @@ that of all of them. So a problem has the same bits whoever learns it, and besid
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bigclf.maths.deltas import Delta, State, apply
@@ -37,11 +37,11 @@ class Standing(NamedTuple):
 class ShareBench(Bench):
     """A place to visit a share of the problems of a run with one group.
 
-    job : that of all problems.
+    job : that of all problems. idle : as of ``Bench``.
     """
 
-    def __init__(self, job: Job) -> None:
-        super().__init__(job)
+    def __init__(self, job: Job, idle: Callable[[], None] = lambda: None) -> None:
+        super().__init__(job, idle)
         self._stand: dict[int, str] = {}  # the round each problem is at
         self._states: dict[int, Any] = {}
 

@@ -1,6 +1,7 @@
 """Workers alone do not cut the rows of a dual method, unless that is predicted to be faster."""
 
 import logging
+import threading
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from bigclf.request.spreading import (
     has_room,
     speed_up,
 )
+from bigclf.training.memory import PeakMemory
 from bigclf.units import in_worker
 
 distributed = pytest.importorskip("distributed")
@@ -151,3 +153,16 @@ def test_a_run_on_workers_says_what_the_largest_of_them_took(client, quiet):
     far, here = (bigclf.fit(x, y, workers=workers, **words).result_.memory for workers in (client, None))
     assert 8 * 2**20 <= far["worker"] <= 200e6 and "worker" not in here  # the weights at least
     assert "less than 1.00 MB in the largest worker" in in_worker({"worker": 10}) and not in_worker(here)
+
+
+def test_no_visit_begins_a_thread_to_look_at_memory(client, quiet, monkeypatch):
+    """Where one ended while Dask's profiler went through all threads, CPython 3.11.7 stopped for ever."""
+    begun, start = [], threading.Thread.start
+
+    def noting(thread):
+        begun.append(getattr(getattr(thread, "_target", None), "__self__", None))
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", noting)
+    bigclf.fit(*random_rows(300, 20), algo="pa1", workers=client, groups=2, epochs=5, progress=False)
+    assert sum(isinstance(whose, PeakMemory) for whose in begun) == 1  # the driver's
