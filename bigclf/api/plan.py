@@ -56,6 +56,7 @@ from bigclf.training.visit import Part
 if TYPE_CHECKING:
     from bigclf.cluster.link import Link
     from bigclf.data.rows import Rows
+    from bigclf.methods import Setting
     from bigclf.training.run import Run
 
 
@@ -367,7 +368,8 @@ def _network(intent: Intent, workers: int, rates: Rates, run_dir: bool) -> dict[
     if pieces < units:  # workers join what groups came to, and the driver gets what that makes
         came = _travels(_features(source.nnz, source, rates), length, row, rest)
     up = units * FIGURES + pieces * _travels(_features(source.nnz / pieces, source, rates), length, row, rest) + came
-    down = min(workers, units) * _travels(_features(source.nnz, source, rates), length, row, rest)
+    down = _travels(_features(source.nnz, source, rates), length, row, rest)
+    down = min(workers, units) * min(down, (row - _counts_of(setting, plan)) * length + rest)
     if tol is not None and setting.method.by_duals:  # a certificate is summed up beside the learning
         up += pieces * _travels(_features(source.nnz / pieces, source, rates), length, 8, 0)
         up += _travels(_features(source.nnz, source, rates), length, 8, 0) * (pieces < units)
@@ -381,6 +383,13 @@ def _network(intent: Intent, workers: int, rates: Rates, run_dir: bool) -> dict[
     once = rates.shipped * source.nnz * entry_bytes(source) * plan.gathered  # rows that enter the set
     up, down, once = len(problems) * up, len(problems) * down, len(problems) * once
     return {"up": int(up), "down": int(down), "epoch": int(up + down), "once": int(once)}
+
+
+def _counts_of(setting: Setting, plan: Plan) -> int:
+    """Bytes a feature of what a whole state travels without: arrays that count what an epoch adds to them."""
+    small, large = (setting.shared(n, plan.dtype) for n in (1, 2))
+    names = () if setting.rule is None else setting.rule.counts
+    return sum(getattr(large, name).nbytes - getattr(small, name).nbytes for name in names)
 
 
 def _moved(groups: int, units: int, workers: int, state: int) -> float:

@@ -50,7 +50,7 @@ from bigclf.cluster.worker_tasks import (
 from bigclf.data.dataset import Dataset
 from bigclf.errors import BigclfError, ClusterError, DataError, MemoryBudgetError, RunError
 from bigclf.machine import differences, facts, remedy
-from bigclf.maths.deltas import State, n_bytes, picked
+from bigclf.maths.deltas import Picked, State, n_bytes, picked
 from bigclf.maths.mixing import FAN
 from bigclf.metrics.figures import AnyPart
 from bigclf.progress import Event, Plan, Status, Watcher
@@ -807,7 +807,7 @@ class DaskEngine(JoiningCrew):
 
     verb = "visited"
 
-    remembers = True
+    remembers = lasting = True
     deals = False
     worker_memory = 0
 
@@ -1085,9 +1085,17 @@ class DaskEngine(JoiningCrew):
                         changes[number] = picked(state, way.down)
                         continue
                     before = self._previous[number] if base else self._zero(number)
-                    changes[number] = changes_to(before, state, self.job.plan) or state
+                    changes[number] = changes_to(before, state, self.job.plan) or self._whole(number, state)
                 self._shipments[base] = Parcel(Shipment(self._version, base, changes))
             return self._shipments[base]
+
+    def _whole(self, number: int, state: State) -> State | Picked:
+        """A state as it travels: without what is 0 in it, as in those that every process makes."""
+        rule = self.job.problems[number].setting.rule
+        if rule is None or not rule.counts or self.job.plan.places:
+            return state
+        own = zip(state._fields, state, strict=True)  # type: ignore[attr-defined]
+        return Picked({name: a for name, a in own if name not in rule.counts or a.any()})
 
     async def _visit(self, parcel: Parcel, address: str) -> Parcel | distributed.Future:
         """The visit inside the task, or beside it where it has much to say of rows."""

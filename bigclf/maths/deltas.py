@@ -152,8 +152,16 @@ def picked(state: object, names: Iterable[str], own: bool = False) -> Picked:
 
 
 def filled(state: N, given: Picked) -> N:
-    """``state`` with these arrays in place of its own; the others are shared."""
-    return state._replace(**{name: _put(np.empty_like(getattr(state, name)), a) for name, a in given.arrays.items()})
+    """``state`` with these arrays in place of its own, those that are whole as they came where they may be changed; the
+    others are shared."""
+    return state._replace(**{name: _own(getattr(state, name), array) for name, array in given.arrays.items()})
+
+
+def _own(like: np.ndarray, given: np.ndarray | Sparse) -> np.ndarray:
+    same = isinstance(given, np.ndarray) and (given.shape, given.dtype) == (like.shape, like.dtype)
+    if same and given.flags.writeable and given.flags.c_contiguous:  # type: ignore[union-attr]
+        return given  # type: ignore[return-value]
+    return _put(np.empty_like(like), given)
 
 
 def fill(state: object, given: Picked) -> None:

@@ -92,12 +92,17 @@ P = TypeVar("P", bound=Pulled)
 class Rule(NamedTuple, Generic[S]):
     """add : (total, start, copy, share) -> None; join : (total, start, sum of shares) -> state; by_place : whether what
     comes of a feature depends on that feature's values alone, so that a part of the features can be joined apart;
-    momentum : how the joined state goes further the way that it came, or None: it stays."""
+    momentum : how the joined state goes further the way that it came, or None: it stays; pair : (start, copy, copy) ->
+    state, what two copies that are all there are make together, in fewer passes over memory and with the same bits, or
+    None; counts : arrays that count what an epoch adds to them, and that nobody reads: each epoch begins with zeros,
+    and they do not travel to the groups."""
 
     add: Callable[[S, S, S, float], None]
     join: Callable[[S, S, float], S]
     by_place: bool = True
     momentum: Momentum[S] | None = None
+    pair: Callable[[S, S, S], S] | None = None
+    counts: tuple[str, ...] = ()
 
 
 @kernel
@@ -112,6 +117,15 @@ def interpolate(start, total, t, out):  # type: ignore[no-untyped-def]
     """out = start + t total; where total is 0 start keeps its bits."""
     for j in range(out.size):
         out[j] = start[j] if total[j] == 0 else np.float64(start[j]) + t * np.float64(total[j])
+
+
+@kernel
+def sum_pair(start, one, other, out):  # type: ignore[no-untyped-def]
+    """out = start + ((one - start) + (other - start)): what ``accumulate`` of both and ``interpolate`` come to."""
+    for j in range(out.size):
+        before = np.float64(start[j])
+        total = (np.float64(one[j]) - before) + (np.float64(other[j]) - before)
+        out[j] = start[j] if total == 0 else before + total
 
 
 def settled(before: np.ndarray, after: np.ndarray, t: float) -> np.ndarray:
@@ -200,7 +214,8 @@ SUM: Rule[State] = Rule(lambda total, start, copy, share: add_mean(total, start,
 
 def totals(*names: str, sharing: bool = False) -> Rule[Named]:
     """The rule for states of which the arrays ``names`` are sums over rows and nothing else changes in an epoch;
-    ``sharing`` : what is joined has its other arrays in common with the start."""
+    ``sharing`` : what is joined has its other arrays in common with the start, of two copies also those that neither
+    has of its own."""
 
     def add(total: Named, start: Named, copy: Named, share: float) -> None:
         for name in names:
@@ -215,7 +230,16 @@ def totals(*names: str, sharing: bool = False) -> Rule[Named]:
             interpolate(getattr(start, name).reshape(-1), getattr(total, name).reshape(-1), 1.0, out.reshape(-1))
         return state._replace(**sums)
 
-    return Rule(add, join)
+    def pair(start: Named, one: Named, other: Named) -> Named:
+        sums = {}
+        for name in names:
+            s, a, b = (getattr(state, name) for state in (start, one, other))
+            if a is not s or b is not s:
+                sums[name] = np.empty_like(s)
+                sum_pair(s.reshape(-1), a.reshape(-1), b.reshape(-1), sums[name].reshape(-1))
+        return start._replace(**sums)
+
+    return Rule(add, join, pair=pair if sharing else None)
 
 
 def _add_steps(total: Averaged, start: Averaged, copy: Averaged) -> None:
@@ -308,7 +332,7 @@ def _join_pulled(total: P, start: P, shares: float) -> P:
 # together sooner than s, which looks at one feature, can tell, and steps of many copies would go too far: together they
 # go no further than ``ADDED`` times what a copy went in the mean, S = min(sum_k q_k, ADDED mean_k s_k). A share is the
 # number of copies that a state was joined from; what it was joined with is undone before it is joined with others.
-PULL: Rule[Pulled] = Rule(_add_pulled, _join_pulled)
+PULL: Rule[Pulled] = Rule(_add_pulled, _join_pulled, counts=("ways",))
 
 
 @kernel
@@ -415,23 +439,43 @@ class Node(Generic[S]):
     Parameters
     ----------
     rule : how copies are joined. start : the state that every copy began with; it is not changed.
+    lasting : copies stay as they are until all is joined, so that the first two may wait for what follows.
     """
 
-    def __init__(self, rule: Rule[S], start: S) -> None:
+    def __init__(self, rule: Rule[S], start: S, lasting: bool = False) -> None:
         self.rule, self.start = rule, start
-        self.total = type(start)(*(np.zeros(a.shape, np.int64 if a.dtype.kind == "i" else np.float64) for a in start))
+        self._total: S | None = None
+        self._waiting: list[tuple[S, float]] = []  # those that are not in the total
+        self._waits = lasting and rule.pair is not None
         self.shares, self.count = 0.0, 0
+
+    @property
+    def total(self) -> S:
+        """What has been taken in."""
+        if self._total is None:
+            own = (np.zeros(a.shape, np.int64 if a.dtype.kind == "i" else np.float64) for a in self.start)
+            self._total = type(self.start)(*own)
+        while self._waiting:
+            self.rule.add(self._total, self.start, *self._waiting.pop(0))
+        return self._total
 
     def clear(self) -> None:
         """Begin anew, in the same memory."""
-        for total in self.total:
+        self._waiting = []
+        for total in self._total or ():
             total[...] = 0
         self.shares, self.count = 0.0, 0
+
+    def let_go(self) -> None:
+        """Nothing is asked of it any more."""
+        self._total, self._waiting = None, []
 
     def add(self, copy: S | Delta, share: float) -> None:
         """Take in the next copy (a state or a ``Delta`` to the start)."""
         if isinstance(copy, Delta):
             self._add_changes(copy, share)
+        elif self._waits and self.count < 2 and len(self._waiting) == self.count:
+            self._waiting.append((copy, share))
         else:
             self.rule.add(self.total, self.start, copy, share)
         self.shares += share
@@ -439,21 +483,23 @@ class Node(Generic[S]):
 
     def _add_changes(self, delta: Delta, share: float) -> None:
         """As for a whole copy, on the places that changed alone."""
-        kind, places = type(self.start), delta.places
-        part = kind(*(t if w else t[places] for t, w in zip(self.total, delta.whole, strict=True)))
+        kind, places, sums = type(self.start), delta.places, self.total
+        part = kind(*(t if w else t[places] for t, w in zip(sums, delta.whole, strict=True)))
         start = kind(*(s if w else s[places] for s, w in zip(self.start, delta.whole, strict=True)))
         self.rule.add(part, start, kind(*delta.arrays), share)
-        for total, changed, whole in zip(self.total, part, delta.whole, strict=True):
+        for total, changed, whole in zip(sums, part, delta.whole, strict=True):
             if not whole:
                 total[places] = changed
 
     def go_on(self, total: tuple[np.ndarray, ...], shares: float, count: int) -> None:
         """Go on from what another node like this one has taken in."""
-        self.total = type(self.start)(*(array.copy() for array in total))
+        self._total, self._waiting = type(self.start)(*(array.copy() for array in total)), []
         self.shares, self.count = shares, count
 
     def join(self) -> S:
         """The state that these copies make together."""
+        if len(self._waiting) == 2 and self.rule.pair is not None:
+            return self.rule.pair(self.start, *(copy for copy, _ in self._waiting))
         return self.rule.join(self.total, self.start, self.shares)
 
 
@@ -463,11 +509,11 @@ class Mixture(Generic[S]):
     Parameters
     ----------
     rule : how copies are joined.
-    start : the state that every copy began with; it is not changed.
+    start : the state that every copy began with; it is not changed. lasting : as of a ``Node``.
     """
 
-    def __init__(self, rule: Rule[S], start: S) -> None:
-        self.rule, self.start = rule, start
+    def __init__(self, rule: Rule[S], start: S, lasting: bool = False) -> None:
+        self.rule, self.start, self._lasting = rule, start, lasting
         self._nodes: list[Node[S]] = []
         self._only: dict[int, S | Delta] = {}  # the copy itself, where a level has taken in but one
 
@@ -477,7 +523,7 @@ class Mixture(Generic[S]):
         ``height`` 1 : ``copy`` is what ``FAN`` consecutive copies (fewer only at the end) were joined to elsewhere.
         """
         while len(self._nodes) <= height:
-            self._nodes.append(Node(self.rule, self.start))
+            self._nodes.append(Node(self.rule, self.start, self._lasting))
         node = self._nodes[height]
         if node.count == FAN:
             self._lift(height)
@@ -500,7 +546,7 @@ class Mixture(Generic[S]):
         while height < len(self._nodes) - 1:  # a level that was full makes another one
             if self._nodes[height].count:
                 self._lift(height)
-            del self._nodes[height].total
+            self._nodes[height].let_go()
             height += 1
         only = self._only.get(height)
         if only is not None:  # one copy keeps its bits

@@ -96,15 +96,17 @@ class Blend:
     ----------
     start : the common state. n_rows : where all groups come together, how many rows they have: what the method collects
         goes to its place; None: it is passed on. into : what takes it in, if not what the method makes for it.
+    lasting : the parts' states stay as they are until all are there.
     """
 
     def __init__(
-        self, problem: Problem, start: Weights, n_rows: int | None = None, into: Gathering | None = None
-    ) -> None:
+        self, problem: Problem, start: Weights, n_rows: int | None = None, into: Gathering | None = None,
+        lasting: bool = False,
+    ) -> None:  # fmt: skip
         rule = problem.setting.rule
         assert rule is not None
         self.start = start
-        self._states = Mixture(rule, start)
+        self._states = Mixture(rule, start, lasting)
         self._figures: Mixture | None = None
         self._duals: Mixture | None = None
         self._gather, self._n_rows = gather_of(problem), n_rows

@@ -52,12 +52,14 @@ class Engine(Protocol):
     ----------
     workers : processes at work now. bytes_moved : sent and received since the start. remembers : when a round is
     broken off, it can still tell what groups carried before it. deals : problems are dealt out, of one group.
+    lasting : what outcomes hold stays as it is.
     worker_memory : bytes that the largest of other processes had at the peak, less interpreter and libraries; 0: there
     are none.
     """
 
     remembers: bool
     deals: bool
+    lasting: bool
     worker_memory: int
 
     bytes_moved: int
@@ -97,7 +99,7 @@ class LocalEngine:
 
     workers = 1
     bytes_moved = worker_memory = 0
-    remembers = deals = False
+    remembers = deals = lasting = False
 
     def __init__(self, job: Job, idle: Callable[[], None], advance: Callable[[int, int], None]) -> None:
         self.bench = Bench(job, idle, advance)

@@ -203,7 +203,7 @@ class Run:
 
     def _blends(self, round: Round) -> list[Blend]:
         return [
-            Blend(self.problems[n], state, self.source.n_rows, self.conductors[n].gathering)
+            Blend(self.problems[n], state, self.source.n_rows, self.conductors[n].gathering, self.engine.lasting)
             for n, state in zip(round.todo, round.states, strict=True)
         ]
 

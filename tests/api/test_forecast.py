@@ -45,7 +45,7 @@ def test_memory_and_bytes_are_those_of_the_run(shards, rates):
 
 @pytest.mark.parametrize(
     ("algo", "more"),
-    [("pa1", {}), pytest.param("newton", {"loss": "logistic"}, marks=pytest.mark.slow)],
+    [("pa1", {}), ("averaged_pa2", {}), pytest.param("newton", {"loss": "logistic"}, marks=pytest.mark.slow)],
 )
 def test_bytes_moved_are_those_of_a_cluster(shards, rates, algo, more, quiet):
     logging.getLogger("distributed").setLevel(logging.CRITICAL)

@@ -97,6 +97,35 @@ def test_totals_add_up_what_is_named_and_leave_the_rest():
     assert mixed.weights is not start.weights
 
 
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_copies_that_wait_for_each_other_come_to_the_same_bits(n, dtype):
+    """Two are taken in at once where they stay as they are, also signs of zero and what is no number."""
+    rng, rule = np.random.default_rng(n), mixing.totals("other", sharing=True)
+    special = np.array([0.0, -0.0, 1e-30, -1e30, np.inf, np.nan, 1.0], dtype)
+    start = Pair(rng.normal(size=40).astype(dtype), rng.choice(special, (40, 3)))
+    draws = [np.where(rng.random((40, 3)) < 0.3, start.other, rng.choice(special, (40, 3))) for _ in range(n)]
+    found = []
+    with np.errstate(all="ignore"):
+        for lasting in (False, True):
+            mixture = mixing.Mixture(rule, start, lasting)
+            for number, other in enumerate(draws):
+                mixture.add(start._replace(other=other), 1.0 + number)
+            assert mixture.shares == n * (n + 1) / 2
+            found.append(mixture.result())
+    plain, waited = (np.where(np.isnan(state.other), dtype(np.nan), state.other) for state in found)
+    assert plain.tobytes() == waited.tobytes()
+
+
+def test_what_neither_of_two_copies_has_of_its_own_is_shared():
+    start = Pair(np.ones(3), np.zeros(3))
+    mixture = mixing.Mixture(mixing.totals("weights", "other", sharing=True), start, lasting=True)
+    for by in (1.0, 2.0):
+        mixture.add(start._replace(other=np.full(3, by)), 1.0)
+    mixed = mixture.result()
+    assert mixed.weights is start.weights and mixed.other.tolist() == [3.0] * 3 and start.other.tolist() == [0.0] * 3
+
+
 def test_a_copy_counts_by_what_it_has_seen_and_by_its_share_where_none_has():
     rule = mixing.weighed("other")
     start = Pair(np.array([1.0, 1.0, 1.0]), np.array([2.0, 0.0, 0.0]))

@@ -47,6 +47,8 @@ class OnlineConductor(Conductor):
         if self.momentum is not None and learned:  # else nothing pulls them back
             state = type(state)(*(a if a.flags.writeable else a.copy() for a in state))  # type: ignore[call-arg]
             self.momentum.go_on(start, state, self.velocity)
+        if not self.alone and self.rule is not None and self.rule.counts:  # of the epoch that ends
+            state = state._replace(**{name: np.zeros_like(getattr(state, name)) for name in self.rule.counts})  # type: ignore[attr-defined]
         return state, 1.0
 
     # To a file and back
