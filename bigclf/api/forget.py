@@ -49,7 +49,7 @@ from bigclf.api.receipt import (
 )
 from bigclf.conversion import removing
 from bigclf.conversion.removing import Keys
-from bigclf.data.dataset import Dataset, Stored, require_trainable
+from bigclf.data.dataset import MANIFEST, Dataset, Stored, require_trainable
 from bigclf.errors import DataError
 from bigclf.maths.block import Block
 from bigclf.maths.mixing import Weights
@@ -169,6 +169,7 @@ def forget(
     outputs = Outputs.named(output, to, rewrite, run_dir, receipt, key, local_dir)
     if sum(value is not None for value in which) != 1:
         raise TypeError("name the rows by exactly one of rows, where and like")
+    outputs.keep_apart([data, like], [run])
     asked = [files.absolute(run), str(which._replace(rows=_listed(rows)))]
     journal_now = partial(Journal.opened, outputs, asked, overwrite)
     journal = journal_now()
@@ -194,6 +195,7 @@ def _made(
     began = time.perf_counter()
     dataset = opened(old, data)
     outputs.require_usable(dataset)
+    outputs.keep_apart([dataset, *directories_of(dataset)])
     numbers = which.numbers(dataset, old.model)
     stays = removing.by_file(dataset, numbers)
     with Staged.held(outputs, dataset, journal_now) as (staged, journal):
@@ -227,6 +229,12 @@ def opened(old: OldRun, data: Stored | None) -> Dataset:
     dataset = named if isinstance(named, Dataset) else Dataset(named, columns=old.model.columns or None)
     require_same_rows(old, dataset)
     return dataset
+
+
+def directories_of(dataset: Dataset) -> list[str]:
+    """Those of our own making that its files stand in, which a run does not name."""
+    directories = {files.parent_directory(path) for path in dataset.files}
+    return sorted(path for path in directories if files.exists(files.join(path, MANIFEST)))
 
 
 class Look:

@@ -35,6 +35,7 @@ from bigclf.data.predictions import (
     write_in_parts,
 )
 from bigclf.errors import DataError, RunError
+from bigclf.files.apart import keep_apart
 from bigclf.metrics.figures import row_groups
 from bigclf.model.model import Model, is_stored, unknown_text, unseen_text
 from bigclf.model.raw_input import Texts, in_order, naming_format
@@ -125,6 +126,8 @@ def predict(
         if is_stored(data):
             raise TypeError("predictions for files need a place to write to: predict(model, data, out)")
         return frames.predicted(asked, data)
+    place = [str(out)]
+    keep_apart([data], written=place if as_text else (), entered=() if as_text else place)
     with in_order(model, data, memory) as rows, contextlib.ExitStack() as stack:
         if is_cluster(workers) and (isinstance(rows, Texts) or model.is_raw(rows)):
             raise TypeError("workers has no effect with raw files, which this process parses; convert them to shards")
@@ -207,8 +210,6 @@ def _refuse_existing(out: str, overwrite: bool) -> None:
 
 def _check_as_text(inputs: Sequence[Input], out: str) -> None:
     """What one file of CSV cannot become, before the first row is predicted."""
-    if files.identity(out) in {files.identity(one.path) for one in inputs}:
-        raise RunError(f"{out}: is an input; write the predictions to another file")
     first: ArrowColumns = {}
     for number, one in enumerate(inputs):
         passing = one.passing()

@@ -7,7 +7,7 @@ import hashlib
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ from bigclf.conversion.appending import QUARANTINE
 from bigclf.conversion.destination import OF_COLUMNS
 from bigclf.data.dataset import CHUNK_TABLE, MANIFEST, NUMBERS, Dataset
 from bigclf.errors import DataError, Interrupted, RunError
+from bigclf.files.apart import keep_apart
 from bigclf.files.caches import cache_home
 from bigclf.maths.block import Block, written_out
 from bigclf.model.model import Model, plain
@@ -89,6 +90,11 @@ class Outputs(NamedTuple):
     def rewrites(self) -> bool:
         """Whether shards are replaced where they are."""
         return self.to is None
+
+    def keep_apart(self, rows: Iterable[object], others: Iterable[object] = ()) -> None:
+        """RunError where a place is one of the inputs, or holds one (``files.apart``)."""
+        to = [] if self.to is None else [self.to]
+        keep_apart(rows, others, written=[self.model, self.receipt], replaced=to, filled=[self.run_dir])
 
     def require_usable(self, dataset: Dataset) -> None:
         """Refuse shards that cannot be replaced where they are, and stores, which know no renaming.

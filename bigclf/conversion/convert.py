@@ -25,6 +25,7 @@ from bigclf.data.dataset import TARGET_NNZ, Dataset
 from bigclf.errors import DataError, masked
 from bigclf.features.encode import given_features
 from bigclf.features.spec import refuse_shell_names
+from bigclf.files.apart import keep_apart
 from bigclf.files.formats import COLUMNS, DEFAULT, FORMATS
 from bigclf.progress import Watcher, watcher
 from bigclf.units import near, parse_bytes
@@ -93,8 +94,8 @@ def convert(
 
     Raises
     ------
-    DataError : with file and line. MemoryBudgetError : if ``memory`` is too small. RunError : if ``out`` exists or
-        the disk is full.
+    DataError : with file and line. MemoryBudgetError : if ``memory`` is too small. RunError : if ``out`` exists,
+        is or holds a source, or the disk is full.
     """
     refuse_shell_names(others)
     if others:
@@ -110,6 +111,7 @@ def convert(
             if kind is None:
                 raise DataError("rows of indices and values need no conversion: write them by to_parquet and open that")
             return convert(folder, out, format=kind, features=features, progress=progress, **sparse, **options)
+    keep_apart([source], replaced=[out])
     progress = watcher(progress)
     format = format or (appending.format_of(out) if append else DEFAULT)
     if features is not None or format in COLUMNS:

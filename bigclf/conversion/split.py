@@ -20,6 +20,7 @@ from bigclf.data.dataset import Dataset, Stored
 from bigclf.data.predictions import passed_in_parts
 from bigclf.errors import DataError, MemoryBudgetError, SchemaError
 from bigclf.features.arrow import as_numpy
+from bigclf.files.apart import keep_apart
 from bigclf.maths.block import Block, selected, written_out
 from bigclf.units import format_bytes, parse_bytes
 
@@ -63,7 +64,8 @@ def split(
     ------
     ValueError : shares that do not add up to 1, or ``by`` and ``order`` both.
     SchemaError : there is no such column, or it has no order. DataError : a part without rows, or a null.
-    MemoryBudgetError : the column ``order`` does not fit ``memory``. RunError : what is to be written is there already.
+    MemoryBudgetError : the column ``order`` does not fit ``memory``. RunError : what is to be written is there already,
+        or is or holds an input.
     """
     dataset = data if isinstance(data, Dataset) else Dataset(data)
     if dataset.sets is not None:
@@ -78,6 +80,7 @@ def split(
     if order is not None:
         choose = _along(dataset, bounds, order, parse_bytes(memory))
     paths = [files.join(files.absolute(out), name) for name in parts]
+    keep_apart([dataset], entered=[out], replaced=paths)
     ours = files.half_done(paths)
     for path in paths:
         require_free(path, overwrite or path in ours)

@@ -162,7 +162,7 @@ class Dataset:
 
     Attributes
     ----------
-    files : list of paths; fingerprints : their fingerprints.
+    files : list of paths; fingerprints : their fingerprints; named : ``data`` as it was given.
     n_rows, n_features, nnz, n_chunks : int.
     classes : [K] ascending, in the label's own type; class_counts : int64 [K]; both None with ``real_labels``.
     real_labels : whether labels are numbers to predict: always where there are more than 100,000 distinct ones that
@@ -211,7 +211,7 @@ class Dataset:
         self.memory = memory
         if label != "class":
             raise ValueError(f"label must be 'class', not {label!r}")
-        self._named = data
+        self.named = data
         self.files: list[str] = files.expand(data)
         self.columns, self.target_nnz, self._need_labels = dict(columns or {}), int(target_nnz), need_labels
         self.fingerprints = in_threads(files.fingerprint, self.files)
@@ -916,7 +916,7 @@ class Dataset:
     def new_files(self) -> list[str]:
         """Files that what the dataset was opened by names now, and did not then."""
         try:
-            now = files.expand(self._named)
+            now = files.expand(self.named)
         except DataError:
             return []
         known = set(self.files)

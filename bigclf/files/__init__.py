@@ -251,6 +251,13 @@ def absolute(path: PathLike) -> str:
     return str(path) if is_remote(path) else os.path.abspath(path)
 
 
+def is_below(path: PathLike, directory: PathLike) -> bool:
+    """Whether ``path`` lies in ``directory``, at any depth, through links too."""
+    if is_remote(path) or is_remote(directory):
+        return str(path).startswith(f"{str(directory).rstrip('/')}/")
+    return os.path.realpath(path).startswith(os.path.join(os.path.realpath(directory), ""))
+
+
 # Knowing them again
 
 

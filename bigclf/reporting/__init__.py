@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from bigclf import files
 from bigclf.errors import DataError, RunError
+from bigclf.files.apart import keep_apart
 from bigclf.metrics import figures
 from bigclf.model.explanations import explain
 from bigclf.model.model import Model, load
@@ -61,10 +62,11 @@ def report(
 
     Raises
     ------
-    RunError : ``out`` exists, or a run that has no model yet is to be measured.
+    RunError : ``out`` exists or is an input, or a run that has no model yet is to be measured.
     DataError : ``thing`` is neither, or is damaged.
     """
     name = str(out)
+    keep_apart([data], [thing], written=[name])
     if files.exists(name) and not overwrite:
         raise RunError(f"{name} already exists; add overwrite=True to replace it")
     subject = subject_of(thing, title)

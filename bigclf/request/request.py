@@ -8,6 +8,7 @@ from dataclasses import replace as replaced
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict, cast
 
 from bigclf.features.spec import refuse_shell_names
+from bigclf.files.apart import keep_apart
 from bigclf.maths.losses import REGRESSION
 from bigclf.methods import METHODS, Method, Setting, native, resolve
 from bigclf.request.options import OPTIONS, refuse_others, taken
@@ -124,6 +125,7 @@ def asked(verb: str, data: object, y: object, given: Mapping[str, object]) -> Re
     Raises
     ------
     TypeError, ValueError : an option of another verb, or with another value than it may have.
+    RunError : a run directory that is an input or holds one.
     """
     refuse_shell_names(given)
     options, params = taken(verb, given)
@@ -133,6 +135,8 @@ def asked(verb: str, data: object, y: object, given: Mapping[str, object]) -> Re
     if options["C"] is not None and verb != "path":
         params["C"] = options["C"]
     options["bias"] = None if options["bias"] == "none" else options["bias"]
+    if verb != "plan" and options["run_dir"] is not None:
+        keep_apart([data, options["validate"]], filled=[cast("PathLike", options["run_dir"])])
     return Request(verb, data, y, options, params)
 
 

@@ -255,7 +255,7 @@ def test_what_csv_cannot_hold_is_refused_before_the_first_row(columns, tmp_path)
     nested = tmp_path / "n.parquet"
     pq.write_table(pa.table({"a": [1.0], "t": ["red"], "tags": [["u"]], "raw": [b"u"]}), nested)
     there, never = sorted(os.listdir(tmp_path)), Stop(1)
-    with pytest.raises(RunError, match="rows.csv: is an input; write the predictions to another file"):
+    with pytest.raises(RunError, match="rows.csv: is an input; write to another place"):
         predict(model, path, path, overwrite=True, progress=never)
     with pytest.raises(DataError, match="other.csv: column id is not in both this file and the first, .*rows.csv; cho"):
         predict(model, [path, str(other)], str(tmp_path / "said.csv"), progress=never)

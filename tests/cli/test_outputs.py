@@ -1,6 +1,7 @@
 """Whatever --overwrite says, no command writes over what it reads."""
 
 import os
+import shutil
 
 import pytest
 from click.testing import CliRunner
@@ -30,7 +31,39 @@ LINES = [
     "report m.bigclf --data a.csv -o a.csv",
     "report m.bigclf --names a.yaml -o a.yaml",
     "export m.bigclf m.bigclf --to numpy",
+    "fit shards -o n.bigclf --run-dir shards",
+    "fit shards -o shards",
+    "forget old -o n.bigclf --run-dir old --rows 1 --to left",
+    "forget old -o n.bigclf --run-dir shards --rows 1 --to left",
+    "forget old -o n.bigclf --rows 1 --to shards",
+    "forget old -o old/model.bigclf --rows 1 --to left",
+    "report old -o old/run.json",
 ]
+HOLDING = [
+    "fit shards --init old/model.bigclf -o n.bigclf --run-dir old",
+    "fit a.csv --spec in/specs/a.yaml -o n.bigclf --run-dir in/specs",
+    "fit shards/part-00000.parquet -o n.bigclf --run-dir shards",
+    "convert text/part-1.svm text",
+    "convert in/raw/part-1.csv in/raw --label label",
+    "sweep w/run/s -o w --grid C=1,2",
+    "path w/run/s/part-00000.parquet -o w --C 1,2",
+    "split parts/train/s parts",
+    "forget old -o n.bigclf --rows 1 --to shards --like shards/part-00000.parquet",
+]
+WITHIN = [
+    "fit shards -o shards/m.bigclf",
+    "fit shards/*.parquet -o shards/new.parquet",
+    "fit shards -o n.bigclf --report shards/r.html",
+    "fit in -o in/raw/m.bigclf",
+    "fit a.csv --label label -o in/raw/m.bigclf --evaluate in/raw",
+    "evaluate m.bigclf shards -o shards/e.json",
+    "evaluate m.bigclf shards --reliability shards/r.png",
+    "predict m.bigclf shards -o shards/p.csv",
+    "calibrate m.bigclf shards -o link/c.bigclf",
+    "report m.bigclf -o shards/r.html --data shards",
+]
+REFUSED = {": is an input; write to another place": LINES, " holds the input ": HOLDING,
+           ": would be read with the rows of ": WITHIN}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +74,16 @@ def there(tmp_path_factory):
     (place / "a.csv").write_text("label,x\n" + "p,1\nq,2\n" * 20)
     (place / "a.yaml").write_text("label: label\nfeatures:\n- numeric: x\n")
     (place / "link.csv").symlink_to("a.csv")
+    (place / "link").symlink_to("shards")
+    solved = {"algo": "dcd", "loss": "logistic", "tol": 0.5, "progress": False}
+    bigclf.fit(shards, **solved, run_dir=place / "old")
+    for name in ("w/run/s", "parts/train/s"):
+        shutil.copytree(place / "shards", place / name)
+    for name in ("text", "in/raw", "in/specs"):
+        (place / name).mkdir(parents=True)
+    (place / "text" / "part-1.svm").write_text("1 1:1\n-1 2:1\n" * 20)
+    (place / "in" / "raw" / "part-1.csv").write_text((place / "a.csv").read_text())
+    (place / "in" / "specs" / "a.yaml").write_text((place / "a.yaml").read_text())
     return place
 
 
@@ -48,13 +91,13 @@ def content(place):
     return {path: path.read_bytes() for path in sorted(place.rglob("*")) if path.is_file()}
 
 
-@pytest.mark.parametrize("line", LINES)
-def test_no_command_writes_over_what_it_reads(line, there, monkeypatch):
+@pytest.mark.parametrize(("told", "line"), [(told, line) for told, lines in REFUSED.items() for line in lines])
+def test_no_command_takes_away_or_changes_what_it_reads(told, line, there, monkeypatch):
     monkeypatch.chdir(there)
     before = content(there)
     words = [*line.split(), "--overwrite"]
     done = CliRunner().invoke(main, words)
-    assert done.exit_code == 1 and ": is an input; write to another place" in done.output, done.output
+    assert done.exit_code == 1 and told in done.output, done.output
     assert content(there) == before
 
 
@@ -64,3 +107,46 @@ def test_a_model_may_be_replaced_by_what_comes_of_it(there, monkeypatch):
     words = ["fit", "shards", "--init", "n.bigclf", "--algo", "pa1", "--epochs", "1", "-o", "n.bigclf", "--overwrite"]
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 0, done.output
+
+
+BESIDE = [
+    "fit shards --algo pa1 --epochs 1 -o shards/run/m.bigclf --run-dir shards/run/r",
+    "fit shards/part-0*.parquet --algo pa1 --epochs 1 -o shards/model",
+    "fit a.csv --label label --algo pa1 --epochs 1 -o _m.bigclf --report r.html",
+    "fit in/raw --label label --algo pa1 --epochs 1 -o in/raw/.m.bigclf",
+    "predict m.bigclf shards -o shards/predicted",
+    "evaluate m.bigclf a.parquet -o e.json",
+    "report old -o old/r.html",
+    "sweep a.parquet -o . --algo pa1 --epochs 1 --grid C=1,2 --folds 2",
+    "split a.parquet .",
+]
+
+
+@pytest.mark.parametrize("line", BESIDE)
+def test_what_changes_no_input_is_written(line, there, tmp_path, monkeypatch):
+    """Beside files that are named, below directories of files, and under names that are not read; twice."""
+    shutil.copytree(there, tmp_path / "there", symlinks=True)
+    monkeypatch.chdir(tmp_path / "there")
+    shutil.copy("shards/part-00000.parquet", "a.parquet")
+    inputs = {name: digest for name, digest in content(tmp_path / "there").items() if name.name.startswith("part-")}
+    for _ in range(2):
+        done = CliRunner().invoke(main, [*line.split(), "--overwrite"])
+        assert done.exit_code == 0, done.output
+    after = content(tmp_path / "there")
+    assert all(after[name] == digest for name, digest in inputs.items())
+
+
+@pytest.mark.parametrize("words", ["", "--overwrite", "--resume"])
+@pytest.mark.parametrize("line", ["sweep shards -o w --grid C=1,2", "path shards -o w --C 1,2"])
+def test_what_no_run_wrote_is_not_removed_with_one(line, words, there, tmp_path, monkeypatch):
+    """DIR/run, which goes at the end, may be somebody's own directory of that name."""
+    shutil.copytree(there, tmp_path / "there", symlinks=True)
+    monkeypatch.chdir(tmp_path / "there")
+    shutil.rmtree("w")
+    os.makedirs("w/run/mine")
+    (tmp_path / "there" / "w" / "run" / "mine" / "thesis.tex").write_text("all of it")
+    before = content(tmp_path / "there")
+    done = CliRunner().invoke(main, [*line.split(), *words.split(), "--tol", "0.5"])
+    assert done.exit_code == 1 and "thesis.tex: was not written by a run; it is not removed" in done.output
+    after = content(tmp_path / "there")
+    assert before == {name: text for name, text in after.items() if name.name != ".lease"}

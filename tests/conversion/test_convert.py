@@ -448,7 +448,7 @@ def test_outputs_that_are_there(tmp_path):
     with pytest.raises(RunError, match=r"letters.doc.*did not write"):
         convert(path, tmp_path / "s", overwrite=True)
     with pytest.raises(RunError, match="is a file"):
-        convert(path, path)
+        convert(path, tmp_path / "bad.svm")
     (tmp_path / "empty").mkdir()
     assert convert(path, tmp_path / "empty" / "deep" / "s").n_rows == 50
 

@@ -1,48 +1,48 @@
-"""What a command writes is none of what it reads, whatever --overwrite says."""
+"""Where a command writes is none of what it reads, whatever --overwrite says."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from bigclf.errors import DataError, RunError
-
+ROWS = ("data", "sources", "validate", "test", "like")
+# Read whole and then replaced by what comes of it may be "init" and "features_of", and the model of ``calibrate``.
+OTHERS = ("source", "run", "spec", "names", "rows", "init", "features_of")
 WRITTEN = ("out", "output", "report", "reliability", "receipt")
-READ = ("data", "sources", "source", "run", "spec", "names", "validate", "test", "rows", "like")
-# "model" is written by ``fit`` and read by others. One that is read whole may be replaced by what comes of it: --init,
-# --features-of, and that of ``calibrate``.
 MODEL_IS_READ = ("export", "evaluate", "predict")
 
 
 def refuse_inputs(command: str, given: Mapping[str, object]) -> None:
-    """Refuse an output that is an input, or a file of one, before anything is done.
+    """Refuse an output that is an input, or takes one away, before anything is done; given : parameters by name.
 
     Raises
     ------
     RunError : with its path.
     """
-    from bigclf import files
+    from bigclf.files.apart import keep_apart
 
-    written = (*WRITTEN, "model") if command == "fit" else WRITTEN
-    read = (*READ, "model") if command in MODEL_IS_READ else READ
-    outputs = [path for name in written for path in paths_of(given.get(name)) if files.exists(path)]
-    if not outputs:
-        return
-    inputs = {files.identity(path) for name in read for path in paths_of(given.get(name)) for path in all_of(path)}
-    for path in outputs:
-        if files.identity(path) in inputs:
-            raise RunError(f"{path}: is an input; write to another place")
+    out = "".join(of(given, "out"))
+    written, others = of(given, *WRITTEN), of(given, *OTHERS[:-2])
+    entered, replaced, filled = list[str](), of(given, "to"), of(given, "run_dir")
+    if command in MODEL_IS_READ:
+        others += of(given, "model")
+    if command == "fit":
+        (model,) = of(given, "model")
+        written, filled = [*written, model], filled or [f"{model}.run"]
+    elif command == "convert":
+        written, replaced = [], [out]
+    elif command == "split":
+        written, entered = [], [out]
+    elif command in ("sweep", "path"):
+        written, entered, replaced = [], [out], [f"{out}/run"]
+    elif command in ("bench", "predict") and not out.lower().endswith(".csv"):
+        written, entered = [], written
+    rows = of(given, *ROWS)
+    keep_apart(rows, others, written=written, entered=entered, replaced=replaced)
+    keep_apart(rows, [*others, *of(given, *OTHERS)], filled=filled)
 
 
-def paths_of(value: object) -> list[str]:
-    return [value] if isinstance(value, str) else [*value] if isinstance(value, tuple) else []
-
-
-def all_of(path: str) -> Iterator[str]:
-    """What is named itself, and the files that it stands for."""
-    from bigclf import files
-
-    yield path
-    if not files.is_remote(path):
-        with contextlib.suppress(DataError):  # of what is missing the command tells
-            yield from files.expand(path)
+def of(given: Mapping[str, object], *names: str) -> list[str]:
+    """The paths that parameters name."""
+    values = [given.get(name) for name in names]
+    return [path for value in values for path in (value if isinstance(value, tuple) else (value,))
+            if isinstance(path, str)]  # fmt: skip

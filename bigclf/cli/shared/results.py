@@ -69,14 +69,18 @@ def clear_the_way(
 
     Raises
     ------
-    RunError : results are there, or an earlier run that was not finished; another process is at work there.
+    RunError : results are there, or an earlier run that was not finished; another process is at work there;
+        the directory for the run, which goes in the end, holds what no run wrote.
     """
     from bigclf import files
+    from bigclf.training.records.run_directory import require_no_others
 
     take(ctx, out)
     run_dir = files.join(out, "run")
     there = [name for name in names if files.exists(files.join(out, name))]
     begun = files.is_directory(run_dir)
+    if begun:
+        require_no_others(run_dir)
     if begun and not resume:
         require_free(run_dir)
         if not overwrite:

@@ -447,6 +447,13 @@ def clear(path: str | os.PathLike[str]) -> None:
         files.remove_tree(path)
 
 
+def require_no_others(path: str | os.PathLike[str]) -> None:
+    """RunError where a directory to be removed holds, at any depth, what no run wrote."""
+    for name, file in files.walk(path):
+        if not _is_of_a_run(files.base_name(name)) and files.base_name(name) != "lease":
+            raise RunError(f"{file}: was not written by a run; it is not removed: name another directory")
+
+
 def _is_of_a_run(name: str) -> bool:
     return name in RUN_FILES or name.startswith(("state-", "rows-")) or files.is_left(name)
 
