@@ -20,11 +20,13 @@ from __future__ import annotations
 
 import argparse
 import functools
+import hashlib
 import os
 import pickle
 import random
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -39,10 +41,19 @@ sys.path[:0] = [HERE, os.path.dirname(HERE)]
 import beside  # noqa: E402
 import kills  # noqa: E402
 from cases import CASES, jobs  # noqa: E402
-from ground import Ends, Ground, made, made_in_child, saved, warm  # noqa: E402
-from recorder import keys, state_of  # noqa: E402
+from ground import Ends, Ground, Ran, made, made_in_child, saved, warm  # noqa: E402
+from recorder import called, keys, state_of  # noqa: E402
 
 KINDS = ("kill", "ENOSPC", "EIO")
+
+
+class Then(NamedTuple):
+    """The line that is given after one that was disturbed, which promises were broken, how, and whether only
+    ``--overwrite`` went on."""
+
+    ran: Ran
+    broken: list[tuple[str, str]]
+    replaced: bool
 
 
 class Trial(Ground):
@@ -54,6 +65,7 @@ class Trial(Ground):
         self.begun = os.path.join(directory, "begun")
         self.overwritten = 0  # how many times only --overwrite went on
         self._twice = None
+        self.seen = {}  # how a line was left -> what came of the one after it
         self._prepare()
         self.before, self.untouched = self.content(), state_of(self.work)
         self.whole_run = self.learned(self.case.line)
@@ -94,30 +106,46 @@ class Trial(Ground):
 
     def disturb(self, fault):
         """The line with a fault, and once more: (which promise was broken, how) of all that were. Where the first left
-        what is there as it was, to the byte and the time of change, the second is the undisturbed one."""
+        what is there as it was, to the byte and the time of change, the second is the undisturbed one; where it left
+        it as another one did (``alike``), the one after that."""
         self.restore()
         first = self.run(self.case.line, fault)
         done = first.code == self.whole_run.code
         broken = [*self.foreign("at first"), *self.half(), *self.words(first)]
-        if done:
-            if differing := self.differing(results=True):
-                broken.append(("half output", f"ended well, and differs: {differing}"))
-            again = self.run([*self.case.line, *self.case.anew])
-            if not self.case.once and again.code != first.code:
-                broken.append(("not finished", f"once more: exit code {again.code}: {again.text[-600:]}"))
+        if done and (differing := self.differing(results=True)):
+            broken.append(("half output", f"ended well, and differs: {differing}"))
+        if not done and state_of(self.work) == self.untouched:
+            then = Then(self.whole_run, [], False)
         else:
-            again = self.whole_run if state_of(self.work) == self.untouched else self._again()
-            broken += self.lost(saved(first), saved(again))
-            if again.code != self.whole_run.code:
-                broken.append(("not finished", f"given again: exit code {again.code}: {again.text[-600:]}"))
-            elif again is not self.whole_run and (differing := self.differing()):
-                broken.append(("other bytes", f"given again, it differs: {differing}"))
-        broken += self.words(again)
-        if left := self.left():
-            broken.append(("left behind", " ".join(left)))
-        broken += self.foreign("in the end")
+            left = done, alike(self.work)
+            if left not in self.seen:
+                self.seen[left] = self.once_more() if done else self.given_again()
+            elif self.seen[left].replaced:
+                self.overwritten += 1
+            then = self.seen[left]
+        broken += then.broken if done else [*self.lost(saved(first), saved(then.ran)), *then.broken]
         reached = not done or fault[1:] in {*keys(first.points)}
         return reached, [(what, f"[{'done' if done else first.code}] {how}") for what, how in broken]
+
+    def once_more(self):
+        """The line after one that ended."""
+        again, broken = self.run([*self.case.line, *self.case.anew]), []
+        if not self.case.once and again.code != self.whole_run.code:
+            broken.append(("not finished", f"once more: exit code {again.code}: {again.text[-600:]}"))
+        return Then(again, [*broken, *self.in_the_end(again)], False)
+
+    def given_again(self):
+        """The line after one that did not."""
+        before, again, broken = self.overwritten, self._again(), []
+        if again.code != self.whole_run.code:
+            broken.append(("not finished", f"given again: exit code {again.code}: {again.text[-600:]}"))
+        elif differing := self.differing():
+            broken.append(("other bytes", f"given again, it differs: {differing}"))
+        return Then(again, [*broken, *self.in_the_end(again)], self.overwritten > before)
+
+    def in_the_end(self, ran):
+        left = self.left()
+        return [*self.words(ran), *([("left behind", " ".join(left))] if left else []), *self.foreign("in the end")]
 
     def then(self, well):
         """After two at once, of which those in ``well`` ended: the line once more, as after a fault."""
@@ -211,6 +239,27 @@ class Trial(Ground):
         found, whole = self.content()[0], self.whole[0]
         differing = sorted(name for name in found.keys() | whole.keys() if found.get(name) != whole.get(name))
         return " ".join(name for name in differing if not (results and name.startswith(f"{self.case.run}/")))
+
+
+def alike(root):
+    """A digest of names, modes and bytes below ``root``, the same for all that no line can tell apart: without what
+    differs from run to run in names and in figures of time. A time of change that a file notes counts."""
+    found = []
+    for folder, folders, names in os.walk(root):
+        for name in (*folders, *names):
+            path = os.path.join(folder, name)
+            mode = os.lstat(path).st_mode
+            held = bytes_of(path) if stat.S_ISREG(mode) else os.readlink(path) if stat.S_ISLNK(mode) else ""
+            found.append((called(os.path.relpath(path, root)), mode, held))
+    return hashlib.blake2b(repr(sorted(found)).encode(), digest_size=16).hexdigest()
+
+
+def bytes_of(path):
+    """Their digest without figures of time; of a history, the last record of which is in that, its length too."""
+    if not path.endswith(".jsonl"):
+        return kills.digest(path)
+    with open(path, "rb") as file:
+        return f"{kills.digest(path)} {file.read().count(b'{')}"
 
 
 class OnSmallDisk(Trial):
@@ -312,6 +361,7 @@ def main(arguments):
 
 HEAD = ("lost epoch", "half output", "foreign deletion")
 LEAST = 8  # lines for which another process is worth its beginning
+TOGETHER = 24  # lines that one process takes: those of points that follow each other leave the same
 
 
 def carried_out(name, directory, place, asked):
@@ -350,14 +400,20 @@ def told_of(trial, faults, points, disturbed, asked):
     begun = time.monotonic()
     n = 1 if isinstance(trial, OnSmallDisk) else max(1, min(asked.jobs, len(faults) // LEAST))
     found = in_children([
-        functools.partial(tally, trial.another(k) if k else lambda: trial, faults[k::n], disturbed, asked.seconds)
-        for k in range(n)
+        functools.partial(tally, trial.another(k) if k else lambda: trial, share, disturbed, asked.seconds)
+        for k, share in enumerate(dealt(faults, n))
     ])  # fmt: skip
     counts, done, overwritten = functools.reduce(Tally.__add__, found)
     rest = {what: n for what, n in counts.items() if what not in HEAD and n}
     cells = (trial.name, points, done, *(counts[what] for what in HEAD), overwritten, round(time.monotonic() - begun))
     print("| " + " | ".join(map(str, cells)) + f" | {rest or ''}", flush=True)
     return sum(n for what, n in counts.items() if what != "not reached")
+
+
+def dealt(faults, n):
+    """The share of each of n processes."""
+    size = max(1, min(TOGETHER, len(faults) // (2 * n)))
+    return [[fault for at, fault in enumerate(faults) if at // size % n == k] for k in range(n)]
 
 
 def tally(made_trial, faults, disturbed, seconds):

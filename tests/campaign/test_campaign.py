@@ -91,6 +91,12 @@ def test_points_are_alike_where_nothing_was_learned_and_nobody_else_could_see_a_
     assert done.stdout.split() == ["abbbbcdef", "5"]
 
 
+def test_shares_of_a_case_hold_every_line_once_and_those_beside_each_other_together():
+    shares = campaign.dealt(list(range(100)), 2)
+    assert sorted([*shares[0], *shares[1]]) == list(range(100)) and shares[0][:26] == [*range(24), 48, 49]
+    assert campaign.dealt([1, 2, 3], 2) == [[1, 3], [2]]
+
+
 def test_parts_of_a_case_are_added_up_and_one_that_dies_is_told_of(capfd):
     assert campaign.in_children([lambda k=k: k for k in range(3)]) == [0, 1, 2]
     with pytest.raises(AssertionError, match="ended with 256"):
@@ -167,6 +173,66 @@ told = [*beside.disturbed(trial, lines)]
 print(len(lines) == len({line for line, *_ in told} - {("beside", "in the end", 1)}), len(begun) < len(lines) // 2,
       sorted({what for *_, broken in told for what, _ in broken}))
 """
+
+
+def files_in(directory, **texts):
+    directory.mkdir()
+    for name, text in texts.items():
+        (directory / name.replace("__", ".")).write_text(text)
+    return directory
+
+
+def test_what_no_line_can_tell_apart_is_alike_and_nothing_else_is(tmp_path):
+    """Numbers of processes and seconds may differ; bytes, modes and how long a history is may not."""
+    base = {"m": "4", "run__json": '{"seconds": 1.5, "tol": 1}', "h__jsonl": '{"epoch": 1}\n{"epoch": 2, "busy": 3}'}
+    first = files_in(tmp_path / "a", **base, **{"__x__tmp-12-0123abcd": "half"})
+    timely = {"run__json": '{"seconds": 2.5, "tol": 1}', "h__jsonl": '{"epoch": 7}\n{"epoch": 2, "busy": 4}'}
+    second = files_in(tmp_path / "b", **{**base, **timely}, **{"__x__tmp-13-4567abcd": "half"})
+    others = [
+        {"m": "5"},
+        {"run__json": '{"seconds": 1.5, "tol": 2}'},
+        {"h__jsonl": '{"epoch": 2, "busy": 3}'},
+        {"n": ""},
+    ]
+    others = [files_in(tmp_path / str(k), **{**base, **each}, **{"__x__tmp-12-0123abcd": "half"})
+              for k, each in enumerate(others)]  # fmt: skip
+    assert campaign.alike(first) == campaign.alike(second)
+    (second / "m").chmod(0o600)
+    assert len({campaign.alike(place) for place in (first, second, *others)}) == 6
+
+
+class LeavesText(campaign.Trial):
+    """A trial whose lines leave the text of a fault in a file; the one after a "lost" breaks a promise."""
+
+    def __init__(self, place):
+        self.work, self.seen, self.overwritten, self.untouched, self.given = str(place), {}, 0, "", []
+        self.case = types.SimpleNamespace(line=["fit"], once=False, anew=())
+        self.whole_run = ground.Ran(0, "", [], [], [], [])
+
+    def run(self, words, fault=None):
+        with open(os.path.join(self.work, "left"), "w") as file:
+            file.write(fault[1])
+        return self.whole_run._replace(code=1)
+
+    def _again(self):
+        with open(os.path.join(self.work, "left")) as file:
+            self.given.append(file.read())
+        return self.whole_run
+
+    def differing(self, results=False):
+        return self.given[-1] if self.given[-1] == "lost" else ""
+
+    def nothing(self, *of):
+        return []
+
+    restore = foreign = half = words = left = nothing
+
+
+def test_of_faults_that_leave_the_same_one_is_gone_on_from_and_told_of_for_all(tmp_path):
+    trial = LeavesText(tmp_path)
+    told = [trial.disturb(("EIO", left)) for left in ("kept", "lost", "kept", "lost", "lost")]
+    bad = [("other bytes", "[1] given again, it differs: lost")]
+    assert trial.given == ["kept", "lost"] and told == [(True, how) for how in ([], bad, [], bad, bad)]
 
 
 @pytest.mark.long
