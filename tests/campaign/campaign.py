@@ -114,6 +114,7 @@ class Trial(Ground):
         broken = [*self.foreign("at first"), *self.half(), *self.words(first)]
         if done and (differing := self.differing(results=True)):
             broken.append(("half output", f"ended well, and differs: {differing}"))
+        entire = bool(self.case.files) and self.content()[0].items() >= self.results().items()
         if not done and state_of(self.work) == self.untouched:
             then = Then(self.whole_run, [], False)
         else:
@@ -123,9 +124,15 @@ class Trial(Ground):
             elif self.seen[left].replaced:
                 self.overwritten += 1
             then = self.seen[left]
-        broken += then.broken if done else [*self.lost(saved(first), saved(then.ran)), *then.broken]
+        if not (done or (entire and then.replaced)):
+            broken += self.lost(saved(first), saved(then.ran))
+        broken += then.broken
         reached = not done or fault[1:] in {*keys(first.points)}
         return reached, [(what, f"[{'done' if done else first.code}] {how}") for what, how in broken]
+
+    def results(self):
+        """Digests of the results, whole."""
+        return {name: self.whole[0][name] for name in self.case.files}
 
     def once_more(self):
         """The line after one that ended."""

@@ -202,11 +202,12 @@ def test_what_no_line_can_tell_apart_is_alike_and_nothing_else_is(tmp_path):
 
 
 class LeavesText(campaign.Trial):
-    """A trial whose lines leave the text of a fault in a file; the one after a "lost" breaks a promise."""
+    """A trial whose lines leave the text of a fault in a file, which says what of it is so."""
 
     def __init__(self, place):
         self.work, self.seen, self.overwritten, self.untouched, self.given = str(place), {}, 0, "", []
-        self.case = types.SimpleNamespace(line=["fit"], once=False, anew=())
+        self.case = types.SimpleNamespace(line=["fit"], once=False, anew=(), files=("m",))
+        self.whole = ({"m": "whole"}, [])
         self.whole_run = ground.Ran(0, "", [], [], [], [])
 
     def run(self, words, fault=None):
@@ -217,10 +218,18 @@ class LeavesText(campaign.Trial):
     def _again(self):
         with open(os.path.join(self.work, "left")) as file:
             self.given.append(file.read())
+        self.overwritten += "replaced" in self.given[-1]
         return self.whole_run
 
+    def content(self):
+        with open(os.path.join(self.work, "left")) as file:
+            return {"m": "whole" if "whole" in file.read() else "half"}, []
+
+    def lost(self, before, after):
+        return [("lost epoch", "2 after 7")] if "anew" in self.given[-1] else []
+
     def differing(self, results=False):
-        return self.given[-1] if self.given[-1] == "lost" else ""
+        return self.given[-1] if self.given[-1] == "other" else ""
 
     def nothing(self, *of):
         return []
@@ -230,9 +239,16 @@ class LeavesText(campaign.Trial):
 
 def test_of_faults_that_leave_the_same_one_is_gone_on_from_and_told_of_for_all(tmp_path):
     trial = LeavesText(tmp_path)
-    told = [trial.disturb(("EIO", left)) for left in ("kept", "lost", "kept", "lost", "lost")]
-    bad = [("other bytes", "[1] given again, it differs: lost")]
-    assert trial.given == ["kept", "lost"] and told == [(True, how) for how in ([], bad, [], bad, bad)]
+    told = [trial.disturb(("EIO", left)) for left in ("kept", "other", "kept", "other", "other")]
+    bad = [("other bytes", "[1] given again, it differs: other")]
+    assert trial.given == ["kept", "other"] and told == [(True, how) for how in ([], bad, [], bad, bad)]
+
+
+@pytest.mark.parametrize("left", ["whole, replaced anew", "whole, anew", "half, replaced anew"])
+def test_epochs_of_results_that_are_whole_are_not_lost_where_only_overwrite_goes_on(left, tmp_path):
+    """Killed after its run directory went, a line may only be begun anew; what it had made is there."""
+    broken = [] if left == "whole, replaced anew" else [("lost epoch", "[1] 2 after 7")]
+    assert LeavesText(tmp_path).disturb(("kill", left)) == (True, broken)
 
 
 @pytest.mark.long
