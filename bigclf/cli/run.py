@@ -12,6 +12,7 @@ from bigclf import files
 from bigclf.cli.jobs.record import record_of, results_of
 from bigclf.cli.jobs.steps import Job, JobError, Step, read_job
 from bigclf.cli.shared import terminal
+from bigclf.cli.shared.outputs import inputs, of, refuse_inputs
 
 MADE_ANEW = ("calibrate", "evaluate", "report", "export", "import")  # on resume; others keep what is finished
 
@@ -54,6 +55,7 @@ def prepare(ctx: click.Context, job: Job, flags: dict[str, bool]) -> list[tuple[
     steps = [(step, make_context(ctx, job, step, flags)) for step in job.steps(files.exists)]
     for step, inner in steps:
         refuse_climbing(job, step, inner)
+    refuse_inputs_of_job(job, steps)
     made = [step for step, inner in steps if step.command == "generate" and files.exists(inner.params["out"])]
     if not flags["overwrite"]:
         steps = [(step, inner) for step, inner in steps if step not in made]
@@ -142,13 +144,29 @@ def refuse_climbing(job: Job, step: Step, inner: click.Context) -> None:
     ------
     JobError : with the line.
     """
-    written = [inner.params.get(param.name or "") for param in inner.command.params if _is_written(param)]
+    written = [inner.params.get(name) for name in written_by(inner)]
     for path in [*written, job.run_dir]:
         if isinstance(path, str) and ".." in path.split("/"):
             raise job.fail(
                 f"{step.command}: {path!r}: '..' has no place in what a job writes; name the directory itself, or an "
                 "environment variable that holds it (${OUT})", *job.place_of(path)
             )  # fmt: skip
+
+
+def refuse_inputs_of_job(job: Job, steps: list[tuple[Step, click.Context]]) -> None:
+    """RunError where a step writes over the job, or over what another step reads and none makes before that."""
+    made, read = set[str](), list[set[str]]()
+    for _, inner in steps:
+        read.append({*inputs(inner.params)} - made)
+        made.update(of(inner.params, *written_by(inner)))
+    for k, (step, inner) in enumerate(steps):
+        others = {path for at, paths in enumerate(read) if at != k for path in paths}
+        refuse_inputs(step.command, inner.params, [job.path, *sorted(others)])
+
+
+def written_by(inner: click.Context) -> list[str]:
+    """The parameters of a step that name what it writes."""
+    return [param.name or "" for param in inner.command.params if _is_written(param)]
 
 
 def _is_written(param: click.Parameter) -> bool:
@@ -178,13 +196,16 @@ def run_step(step: Step, inner: click.Context, quiet: bool) -> dict[str, object]
 
 
 def keep_resolved(job: Job) -> None:
-    """Leave the job as it was run in its run directory; RunError while another process is at work there."""
+    """Leave the job as it was run in its run directory, unless the job itself is that file; RunError while another
+    process is at work there."""
     from bigclf.training.records.lease import require_free
 
     if job.run_dir:
         files.make_directory(job.run_dir)
         require_free(job.run_dir)
-        files.publish_text(files.join(job.run_dir, "job.yaml"), job.resolved())
+        kept = files.join(job.run_dir, "job.yaml")
+        if files.identity(kept) != files.identity(job.path):  # which has the words of a person
+            files.publish_text(kept, job.resolved())
 
 
 def print_plan(job: Job, contexts: list[click.Context]) -> None:

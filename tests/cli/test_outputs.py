@@ -1,5 +1,6 @@
 """Whatever --overwrite says, no command writes over what it reads."""
 
+import json
 import os
 import shutil
 
@@ -150,3 +151,57 @@ def test_what_no_run_wrote_is_not_removed_with_one(line, words, there, tmp_path,
     assert done.exit_code == 1 and "thesis.tex: was not written by a run; it is not removed" in done.output
     after = content(tmp_path / "there")
     assert before == {name: text for name, text in after.items() if name.name != ".lease"}
+
+
+STEPS = {
+    "over the job": [{"evaluate": {"model": "m.bigclf", "data": "shards", "output": "job.yaml"}}],
+    "over what an earlier step reads": [
+        {"convert": {"sources": "a.csv", "out": "s", "label": "label"}},
+        {"evaluate": {"model": "m.bigclf", "data": "shards", "output": "a.csv"}},
+    ],
+    "over what a later step reads": [
+        {"evaluate": {"model": "m.bigclf", "data": "shards", "output": "a.csv"}},
+        {"convert": {"sources": "link.csv", "out": "s", "label": "label"}},
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("steps", STEPS)
+def test_no_step_of_a_job_writes_over_what_others_read(steps, there, tmp_path, monkeypatch):
+    shutil.copytree(there, tmp_path / "there", symlinks=True)
+    monkeypatch.chdir(tmp_path / "there")
+    (tmp_path / "there" / "job.yaml").write_text(json.dumps({"steps": STEPS[steps]}))
+    before = content(tmp_path / "there")
+    done = CliRunner().invoke(main, ["run", "job.yaml", "--overwrite"])
+    assert done.exit_code == 1 and ": is an input; write to another place" in done.output, done.output
+    assert content(tmp_path / "there") == before
+
+
+def test_a_step_may_write_what_the_next_one_reads(there, tmp_path, monkeypatch):
+    """And a run may stand in the directory of its job, as where the job is kept with it."""
+    shutil.copytree(there, tmp_path / "there", symlinks=True)
+    monkeypatch.chdir(tmp_path / "there")
+    steps = [
+        {"fit": {"data": "shards", "output": "n.bigclf", "run_dir": "of", "algo": "pa1", "epochs": 1}},
+        {"evaluate": {"model": "n.bigclf", "data": "shards", "output": "e.json"}},
+    ]
+    (tmp_path / "there" / "of").mkdir()
+    (tmp_path / "there" / "of" / "job.yaml").write_text(json.dumps({"steps": steps}))
+    for _ in range(2):
+        done = CliRunner().invoke(main, ["run", "of/job.yaml", "--overwrite"])
+        assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize("kept", ["job.yaml", "of/job.yaml"])
+def test_a_job_in_its_own_run_directory_stays_as_it_was_written(kept, there, tmp_path, monkeypatch):
+    shutil.copytree(there, tmp_path / "there", symlinks=True)
+    monkeypatch.chdir(tmp_path / "there")
+    (tmp_path / "there" / "of").mkdir()
+    text = (
+        "# mine\ndata: {train: shards}\nmethod: {algo: pa1}\nlimits: {epochs: 1}\nrun: {dir: of}\noutputs: {model: n}\n"
+    )
+    (tmp_path / "there" / kept).write_text(text)
+    done = CliRunner().invoke(main, ["run", kept])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "there" / kept).read_text() == text
+    assert "algo: pa1" in (tmp_path / "there" / "of" / "job.yaml").read_text()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 ROWS = ("data", "sources", "validate", "test", "like")
 # Read whole and then replaced by what comes of it may be "init" and "features_of", and the model of ``calibrate``.
@@ -11,8 +11,12 @@ WRITTEN = ("out", "output", "report", "reliability", "receipt")
 MODEL_IS_READ = ("export", "evaluate", "predict")
 
 
-def refuse_inputs(command: str, given: Mapping[str, object]) -> None:
-    """Refuse an output that is an input, or takes one away, before anything is done; given : parameters by name.
+def refuse_inputs(command: str, given: Mapping[str, object], besides: Iterable[str] = ()) -> None:
+    """Refuse an output that is an input, or takes one away, before anything is done.
+
+    Parameters
+    ----------
+    given : parameters by name. besides : what else is read, by the other steps of a job.
 
     Raises
     ------
@@ -37,8 +41,13 @@ def refuse_inputs(command: str, given: Mapping[str, object]) -> None:
     elif command in ("bench", "predict") and not out.lower().endswith(".csv"):
         written, entered = [], written
     rows = of(given, *ROWS)
-    keep_apart(rows, others, written=written, entered=entered, replaced=replaced)
+    keep_apart(rows, [*others, *besides], written=written, entered=entered, replaced=replaced)
     keep_apart(rows, [*others, *of(given, *OTHERS)], filled=filled)
+
+
+def inputs(given: Mapping[str, object]) -> list[str]:
+    """What a command reads, and the model that it is given."""
+    return of(given, *ROWS, *OTHERS, "model")
 
 
 def of(given: Mapping[str, object], *names: str) -> list[str]:
