@@ -275,6 +275,7 @@ class OnSmallDisk(Trial):
     def _prepare(self):
         os.makedirs(self.work)
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", self.work], check=True)
+        mounted.append(self.work)
         super()._prepare()
 
     def restore(self):
@@ -282,16 +283,16 @@ class OnSmallDisk(Trial):
             shutil.rmtree(os.path.join(self.work, name))
         shutil.copytree(self.begun, self.work, dirs_exist_ok=True)
 
-    def run(self, words, fault=None):
+    def run(self, words, fault=None, **more):
         """A fault is "room" or "inodes" and how many pages or inodes are left."""
         if fault is None:
-            return super().run(words)
+            return super().run(words, **more)
         told = os.statvfs(self.work)
         room = (told.f_blocks - told.f_bfree + fault[1]) * told.f_frsize
         limit = f"size={room}" if fault[0] == "room" else f"nr_inodes={told.f_files - told.f_ffree + fault[1]}"
         self._remount(limit)
         try:
-            return super().run(words, native=True)
+            return super().run(words, native=True, **more)
         finally:
             self._remount("size=64m,nr_inodes=100000")
 
@@ -312,14 +313,14 @@ class OnSmallDisk(Trial):
             low, high = (low, middle) if well else (middle, high)
         return high
 
-    def close(self):
-        subprocess.run(["umount", "-l", self.work], check=True)
+
+mounted = []  # by ``OnSmallDisk``
 
 
 def on_small_disk(name, directory, place, asked):
     """As ``carried_out``, where the disk is really full."""
-    trial = OnSmallDisk(name, made(directory, name), place)
     try:
+        trial = OnSmallDisk(name, made(directory, name), place)
         draw, faults = random.Random(asked.seed + name), []
         for kind in ("room", "inodes"):
             least = trial.least(kind)
@@ -327,7 +328,8 @@ def on_small_disk(name, directory, place, asked):
             faults += [(kind, n) for n in sorted(draw.sample(range(least), min(least, asked.sample or least)))]
         return told_of(trial, faults, len(faults), each_alone, asked)
     finally:
-        trial.close()
+        while mounted:
+            subprocess.run(["umount", "-l", mounted.pop()], check=True)
 
 
 def chosen(found, kinds, sample, seed):

@@ -91,6 +91,14 @@ def test_points_are_alike_where_nothing_was_learned_and_nobody_else_could_see_a_
     assert done.stdout.split() == ["abbbbcdef", "5"]
 
 
+def test_a_line_on_a_small_disk_is_begun_as_any_other(monkeypatch, tmp_path):
+    trial, limits = object.__new__(campaign.OnSmallDisk), []
+    trial.work, trial._remount = str(tmp_path), limits.append
+    monkeypatch.setattr(ground.Ground, "run", lambda self, words, fault=None, **more: more)
+    assert trial.run(["fit"], kernels=True) == {"kernels": True} and not limits
+    assert trial.run(["fit"], ("room", 3), kernels=True) == {"kernels": True, "native": True} and len(limits) == 2
+
+
 def test_shares_of_a_case_hold_every_line_once_and_those_beside_each_other_together():
     shares = campaign.dealt(list(range(100)), 2)
     assert sorted([*shares[0], *shares[1]]) == list(range(100)) and shares[0][:26] == [*range(24), 48, 49]
