@@ -68,6 +68,8 @@ def expected_failures(estimator):
     named = native(algo, estimator.get_params().get("multiclass", "auto"))
     of_classes = () if regression else WEIGHTS[2:]
     paced = dict.fromkeys(of_classes if named in AT_ITS_OWN_PACE else (), OWN_PACE)
+    if named == "newton_dense":  # a step on the table itself ends far below its tolerance
+        return paced | unfit
     return dict.fromkeys(EQUIVALENCE, NOT_REPEATED) | paced | unfit
 
 
