@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-import math
 import os
 import platform
 import re
 import socket
 import sys
 import time
-from collections.abc import Iterator
 from typing import TypedDict
 
 from bigclf import files
-from bigclf.compiled.jit import cpu_type, kernel_cache, sources_digest
+from bigclf.compiled.jit import cpu_type, sources_digest
 from bigclf.errors import RunError
+from bigclf.files.caches import kernel_cache
+from bigclf.limits import cores, memory_limit
 from bigclf.version import __version__
 
 SAME_MINOR = ("numpy", "numba", "pyarrow", "python")
@@ -177,28 +177,6 @@ def _minor(version: str | None) -> str:
 # Limits
 
 
-def cores(root: str = "") -> int:
-    """Cores this process may use: affinity, and the share of time its control groups leave it, rounded up."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    shares = [share for directory in _groups_of("cpu", root) if (share := _share(directory)) is not None]
-    return max(1, min([allowed, *(math.ceil(share) for share in shares)]))
-
-
-def memory_limit(root: str = "") -> tuple[int, str]:
-    """Bytes this process may use at most, and what says so: the machine, a control group or ulimit -v."""
-    import resource
-
-    limits = [(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), "the machine")]
-    for directory in _groups_of("memory", root):
-        for name in ("memory.max", "memory.limit_in_bytes"):
-            if (number := _number(files.join(directory, name))) is not None:
-                limits.append((number, "a control group"))
-    soft = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if soft != resource.RLIM_INFINITY:
-        limits.append((soft, "ulimit -v"))
-    return min(limits, key=lambda limit: limit[0])
-
-
 def anonymous_bytes() -> int:
     """Anonymous resident memory in bytes (shared files and page cache not counted); all resident where Linux is not."""
     with contextlib.suppress(OSError):
@@ -216,47 +194,6 @@ def open_files() -> int | None:
 
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return None if soft == resource.RLIM_INFINITY else soft
-
-
-def _groups_of(controller: str, root: str) -> Iterator[str]:
-    """Directories of the control groups that hold this process, inmost first, of version 1 and 2."""
-    try:
-        lines = files.read_text(f"{root}/proc/self/cgroup").splitlines()
-    except OSError:
-        return
-    for line in lines:
-        _, names, path = line.split(":", 2)
-        if names and controller not in names.split(","):
-            continue
-        for top in (names, controller) if names else ("", "unified"):
-            parts = [part for part in path.split("/") if part]
-            if ".." in parts:  # outside of what this name space shows
-                parts = []
-            while parts:
-                yield f"{root}/sys/fs/cgroup/{top}/{'/'.join(parts)}"
-                parts.pop()
-            yield f"{root}/sys/fs/cgroup/{top}"
-
-
-def _share(directory: str) -> float | None:
-    """Cores' worth of time a control group may use, or None without a limit."""
-    both = _words(files.join(directory, "cpu.max"))
-    if len(both) == 2:
-        return None if both[0] == "max" else int(both[0]) / int(both[1])
-    quota, period = (_number(files.join(directory, f"cpu.cfs_{name}_us")) for name in ("quota", "period"))
-    return quota / period if quota is not None and period and quota > 0 else None
-
-
-def _number(path: str) -> int | None:
-    words = _words(path)
-    return int(words[0]) if words and words[0].lstrip("-").isdigit() else None
-
-
-def _words(path: str) -> list[str]:
-    try:
-        return files.read_text(path).split()
-    except OSError:
-        return []
 
 
 # Places

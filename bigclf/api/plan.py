@@ -33,7 +33,7 @@ from bigclf.compiled.jit import cpu_type, sources_digest
 from bigclf.data.dataset import Dataset
 from bigclf.errors import RunError
 from bigclf.files.caches import cache_directory
-from bigclf.machine import cores, memory_limit
+from bigclf.limits import cores, memory_limit
 from bigclf.maths.deltas import place_dtype
 from bigclf.maths.mixing import FAN
 from bigclf.request.auto import Asked, decades_of, products

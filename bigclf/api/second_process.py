@@ -2,8 +2,8 @@
 
 numba compiles one function at a time in a process, and two processes can do so on two cores. What one compiles is on
 disk when the other looks for it, and whoever wants what the other is at waits for it
-(``bigclf/compiled/kernel_cache.py``). So this process begins with what the first one needs last; it ends when the run
-does.
+(``bigclf/compiled/kernel_cache.py``), once there is nothing else to compile. So this process begins with what the first
+one needs last; it ends when the run does.
 """
 
 from __future__ import annotations
@@ -17,25 +17,30 @@ import sys
 from collections.abc import Iterator
 
 from bigclf import processes
-from bigclf.compiled.jit import is_kept
+from bigclf.compiled.jit import begin_compiling, in_turns, is_kept
 from bigclf.data import pages
-from bigclf.machine import cores, memory_limit
+from bigclf.limits import room_for_another
 from bigclf.methods import Setting, resolve
 from bigclf.request.request import Request
 from bigclf.training.sources import callee_calls, first_calls, load_climb
 
-ROOM = 2_000_000_000  # bytes of memory: where there is less, another 300 MB may be too much
-
 
 @contextlib.contextmanager
-def compiling_beside(request: Request) -> Iterator[None]:
-    """Let a second process compile, where nothing has been compiled for this method and there is a core for it."""
+def compiling_beside(request: Request, begun: subprocess.Popen[bytes] | None = None) -> Iterator[None]:
+    """Let a second process compile, where nothing has been compiled for this method and there is a core for it;
+    ``begun`` : it is there, and waits for a line that says what."""
     setting = _awaited(request)
     if not _pays(request, setting):
+        if begun is not None:
+            begun.kill()
         yield
         return
     named = [setting.method.name, setting.loss, setting.settings.get("penalty"), request["bias"], request["dtype"]]
     asked = json.dumps({"parent": os.getpid(), "named": named})
+    if begun is not None:
+        _tell(begun, asked)
+        yield
+        return
     with subprocess.Popen(
         [sys.executable, "-m", __name__, asked], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -45,6 +50,14 @@ def compiling_beside(request: Request) -> Iterator[None]:
             yield
         finally:
             process.kill()  # what it has not written down yet nobody needs
+
+
+def _tell(process: subprocess.Popen[bytes], line: str) -> None:
+    """Nothing where it has ended meanwhile: then this process compiles."""
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(line.encode() + b"\n")
+        process.stdin.flush()
 
 
 def _awaited(request: Request) -> Setting:
@@ -60,26 +73,31 @@ def _awaited(request: Request) -> Setting:
 def _pays(request: Request, setting: Setting) -> bool:
     if request["workers"] is not None or setting.method.all_classes or is_kept(setting.kernel()):
         return False
-    return cores() > 1 and memory_limit()[0] >= ROOM
+    return room_for_another()
 
 
 def _compile_callees(setting: Setting, dtype: str) -> None:
     """About half of the kernels that the one of an update calls, while the other process starts: it needs them last."""
     calls = callee_calls(setting, 4, dtype)
-    for call in calls[: len(calls) // 2]:
-        call()
+    in_turns(calls[: len(calls) // 2])
 
 
 def main() -> None:
     gc.disable()  # looking for garbage, of which there is little, takes a fifth of the time
-    asked = json.loads(sys.argv[1])
+    if sys.argv[1:]:
+        line = sys.argv[1]
+    else:
+        begin_compiling()
+        line = sys.stdin.readline()
+        if not line:  # nothing is to be compiled after all
+            return
+    asked = json.loads(line)
     processes.end_with(asked["parent"])
     algo, loss, penalty, bias, dtype = asked["named"]
     setting = resolve(algo, loss, penalty, bias, {})
-    for call in reversed(first_calls(setting, 4, dtype)):
-        call()
-    pages.warm(4)
+    in_turns(reversed(first_calls(setting, 4, dtype)))
     load_climb(setting, 4, dtype)
+    pages.warm(4)
 
 
 if __name__ == "__main__":

@@ -234,7 +234,7 @@ def options_of(given: Given) -> Options:
     from bigclf import files
     from bigclf.benchmarks.comparing import CERTIFIED, Options
     from bigclf.files.caches import cache_directory
-    from bigclf.machine import memory_limit
+    from bigclf.limits import memory_limit
 
     cache = given["cache"] or cache_directory("bench")
     files.make_directory(cache)

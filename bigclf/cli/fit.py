@@ -21,7 +21,7 @@ from bigclf.cli.inspect import (
     validation_text,
     weights_text,
 )
-from bigclf.cli.shared import columns, flags, terminal
+from bigclf.cli.shared import columns, early, flags, terminal
 from bigclf.errors import BigclfError, ClusterError, DataError, Interrupted, RunError
 from bigclf.progress import quality_text
 from bigclf.units import format_bytes, format_peak, format_seconds, in_worker, plural, within_plan
@@ -60,6 +60,7 @@ def command(
     resume.
     """
     started = time.perf_counter()
+    begun = ctx.with_resource(early.begun(options["workers"]))
     overwrite, resume = options.pop("overwrite"), options["resume"]
     test, holdout, asked = options.pop("test"), options.pop("holdout"), columns.Asked.taken(options)
     bad = asked.of_bad_rows()
@@ -76,7 +77,7 @@ def command(
         from bigclf.api import fit, second_process
 
         request = fit.asked_of_fit(None, None, keywords)
-    ctx.with_resource(second_process.compiling_beside(request))
+    ctx.with_resource(second_process.compiling_beside(request, begun))
     rows: Any = list(data)
     form, features = asked.settled(rows, keywords, holdout)
     if features is not None:

@@ -14,17 +14,18 @@ import math
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
 import numba
 import numpy as np
 from numba.core import cgutils, event, types
+from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
 from bigclf.compiled.inlining import Pipeline
-from bigclf.compiled.kernel_cache import KernelCache, kernel_cache
+from bigclf.compiled.kernel_cache import BeingCompiled, KernelCache, waiting
 from bigclf.compiled.lanes import (
     BYTE,
     FIRST,
@@ -39,6 +40,7 @@ from bigclf.compiled.lanes import (
     sum_lanes,
     sum_lanes_ahead,
 )
+from bigclf.files.caches import kernel_cache
 
 if TYPE_CHECKING:
     from numba.core.dispatcher import Dispatcher
@@ -61,7 +63,7 @@ def sources_digest() -> str:
 INTERPRETED = bool(numba.config.DISABLE_JIT)
 if INTERPRETED:  # random numbers wrap around, which compiled code does without a word
     warnings.filterwarnings("ignore", "overflow encountered in scalar (add|multiply)", RuntimeWarning, "bigclf")
-_compiled: list[Dispatcher] = []  # every kernel and routine
+_compiled: list[Dispatcher] = []  # every kernel
 
 
 def cpu_type() -> str:
@@ -79,7 +81,7 @@ def kernel(function: _F) -> _F:
     """Compile without Python's lock, without fast-math (it changes bits), cached on disk.
 
     Reference counting is off: numba counts every array of a block for each row of a loop, which costs five times
-    the work on rows of 14 entries (107 ns a row against 29). So a kernel creates no arrays; ``routine`` may.
+    the work on rows of 14 entries (107 ns a row against 29). So a kernel creates no arrays.
     """
     return _kept(numba.njit(nogil=True, _nrt=False, **OPTIONS)(function))
 
@@ -88,16 +90,6 @@ def brief(function: _F) -> _F:
     """As ``kernel``, but it keeps Python's lock: for work that takes less than it may take to get the lock back from a
     thread that reads (some 0.1 ms, where the processor went to sleep over it)."""
     return _kept(numba.njit(_nrt=False, **OPTIONS)(function))
-
-
-def routine(function: _F) -> _F:
-    """As ``kernel``, for compiled code that creates arrays and has no loop over rows to lose time in."""
-    return _kept(numba.njit(nogil=True, **OPTIONS)(function))
-
-
-def brief_routine(function: _F) -> _F:
-    """As ``routine``, but it keeps Python's lock, as ``brief`` does."""
-    return _kept(numba.njit(**OPTIONS)(function))
 
 
 def _kept(dispatcher: _F) -> _F:
@@ -114,15 +106,45 @@ def _kept(dispatcher: _F) -> _F:
 
 
 def is_kept(kernel: Callable[..., object]) -> bool:
-    """Whether there is compiled code on disk of the kernels that stand where this one does."""
+    """Whether there is compiled code on disk of the kernels that stand where this one does, or of all those that a
+    function was made to choose among."""
     cache = getattr(kernel, "_cache", None)
-    return not isinstance(cache, KernelCache) or Path(cache.cache_path).is_dir()
+    if isinstance(cache, KernelCache):
+        return Path(cache.cache_path).is_dir()
+    made_with = (cell.cell_contents for cell in getattr(kernel, "__closure__", None) or ())
+    return all(is_kept(one) for one in made_with if hasattr(one, "_cache"))
 
 
 def compilations() -> tuple[int, int]:
     """How many signatures this process has compiled so far, and how many it has found on disk."""
     stats = [dispatcher.stats for dispatcher in _compiled]
     return sum(sum(s.cache_misses.values()) for s in stats), sum(sum(s.cache_hits.values()) for s in stats)
+
+
+def begin_compiling() -> None:
+    """What numba does before it compiles its first function, a third of a second long."""
+    for context in (cpu_target.typing_context, cpu_target.target_context):
+        context.refresh()
+
+
+def in_turns(calls: Iterable[Callable[[], object]]) -> None:
+    """Make calls of kernels, which compile them, those last that need what another process is at meanwhile. A call that
+    was put off is made again from its beginning."""
+    todo = [*calls]
+    while todo:
+        put_off = [call for call in todo if not _made_at_once(call)]
+        if len(put_off) == len(todo):
+            put_off.pop(0)()  # there is nothing to do but to wait
+        todo = put_off
+
+
+def _made_at_once(call: Callable[[], object]) -> bool:
+    try:
+        with waiting(False):
+            call()
+    except BeingCompiled:
+        return False
+    return True
 
 
 @contextlib.contextmanager
@@ -587,8 +609,8 @@ def inner(a, b):  # type: ignore[no-untyped-def]
     return total
 
 
-@kernel
-def next_random(state):  # type: ignore[no-untyped-def]
+@inlined
+def draw(state):  # type: ignore[no-untyped-def]
     """SplitMix64 (Steele, Lea, Flood 2014): the next 64 bits of the stream in ``state[0]``."""
     state[0] += np.uint64(0x9E3779B97F4A7C15)
     z = state[0]
@@ -598,46 +620,71 @@ def next_random(state):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def shuffle(order, first, last, state):  # type: ignore[no-untyped-def]
+def next_random(state):  # type: ignore[no-untyped-def]
+    """``draw``"""
+    return draw(state)
+
+
+@inlined
+def permute(order, first, last, state):  # type: ignore[no-untyped-def]
     """Fisher-Yates over order[first:last]; 32 random bits a step, so for less than 2^32 entries."""
     for k in range(last - 1, first, -1):
         span = np.uint64(k - first + 1)
-        j = first + np.int64(((next_random(state) >> np.uint64(32)) * span) >> np.uint64(32))
+        j = first + np.int64(((draw(state) >> np.uint64(32)) * span) >> np.uint64(32))
         order[k], order[j] = order[j], order[k]
 
 
-@routine
-def shuffle_runs(members, run, state, order):  # type: ignore[no-untyped-def]
-    """Fill ``order`` with ``members``: runs of ``run`` neighbours in random order, each shuffled inside.
+@kernel
+def shuffle(order, first, last, state):  # type: ignore[no-untyped-def]
+    """``permute``"""
+    permute(order, first, last, state)
 
-    Neighbours in memory stay near each other in time, which is worth two to three times the speed of a full
-    permutation on short rows; with ``run`` 1 or at least ``members.size`` it is a full permutation.
-    """
-    n, k = members.size, np.int64(0)  # a bare 0 would compile ``shuffle`` once more, for that number
-    if run <= 1 or run >= n:
+
+@inlined
+def permute_runs(members, run, state, runs, order):  # type: ignore[no-untyped-def]
+    """Fill ``order`` with ``members``, run by run in the order that is drawn for ``runs``; of no ``runs`` it is a full
+    permutation."""
+    n = members.size
+    if runs.size == 0:
         for i in range(n):  # order[:n] = members would compile a message with both shapes in it, for two seconds
             order[i] = members[i]
-        shuffle(order, k, n, state)
-        return
-    runs = np.empty((n + run - 1) // run, np.int64)
-    for r in range(runs.size):  # np.arange would take a third of this function's compilation
-        runs[r] = r
-    shuffle(runs, k, runs.size, state)
-    for r in runs:
-        first = k
-        for i in range(r * run, min(n, (r + 1) * run)):
-            order[k] = members[i]
-            k += 1
-        shuffle(order, first, k, state)
+        permute(order, 0, n, state)
+    else:
+        for r in range(runs.size):
+            runs[r] = r
+        permute(runs, 0, runs.size, state)
+        first = 0
+        for r in runs:
+            k = first
+            for i in range(r * run, r * run + run if r * run + run < n else n):
+                order[k] = members[i]
+                k += 1
+            permute(order, first, k, state)
+            first = k
+
+
+@kernel
+def _shuffle_runs(members, run, state, runs, order):  # type: ignore[no-untyped-def]
+    permute_runs(members, run, state, runs, order)
+
+
+@brief
+def _shuffle_few_runs(members, run, state, runs, order):  # type: ignore[no-untyped-def]
+    permute_runs(members, run, state, runs, order)
 
 
 FEW = 1 << 15  # rows: work of some 10 ns on each takes about as long as it may take to get Python's lock back
 
 
-@brief_routine
-def shuffle_few_runs(members, run, state, order):  # type: ignore[no-untyped-def]
-    """``shuffle_runs`` of ``FEW`` rows at most."""
-    shuffle_runs(members, run, state, order)
+def shuffle_runs(members: np.ndarray, run: int, state: np.ndarray, order: np.ndarray) -> None:
+    """Fill ``order`` with ``members``: runs of ``run`` neighbours in random order, each shuffled inside.
+
+    Neighbours in memory stay near each other in time, which is worth two to three times the speed of a full
+    permutation on short rows; with ``run`` 1 or at least ``members.size`` it is a full permutation.
+    """
+    n = members.size
+    runs = np.empty(-(-n // run) if 1 < run < n else 0, np.int64)
+    (_shuffle_few_runs if n <= FEW else _shuffle_runs)(members, run, state, runs, order)
 
 
 def random_state(*key: int) -> np.ndarray:

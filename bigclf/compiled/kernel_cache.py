@@ -23,6 +23,7 @@ import logging
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -40,7 +41,7 @@ from numba.core.cpu import CPUContext
 from numba.core.serialize import dumps
 from numba.core.typing import Signature
 
-from bigclf.files.caches import cache_home
+from bigclf.files.caches import kernel_cache
 
 A = TypeVar("A")
 Key: TypeAlias = tuple[object, ...]  # numba's: a signature, the processor and a digest of the function
@@ -50,18 +51,25 @@ SEAL = 16  # bytes
 PATIENCE = 120.0  # seconds to wait for a process that compiles the same: it may be frozen
 
 
-# Where it is kept
+class BeingCompiled(Exception):
+    """Another process is compiling the kernel, and nobody is to wait for it now."""
 
 
-def kernel_cache() -> Path:
-    """Directory of the compiled kernels: ``$NUMBA_CACHE_DIR``, else one in ``cache_home()``."""
-    return Path(os.environ.get("NUMBA_CACHE_DIR") or _own_cache())
+class _Manner(threading.local):
+    waits = True
 
 
-@functools.cache
-def _own_cache() -> Path:
-    """Chosen once: kernels of one process lie in one place."""
-    return cache_home() / "kernels"
+_manner = _Manner()
+
+
+@contextlib.contextmanager
+def waiting(waits: bool) -> Iterator[None]:
+    """Whether this thread waits for a kernel that another process is compiling; else ``BeingCompiled`` is raised."""
+    before, _manner.waits = _manner.waits, waits
+    try:
+        yield
+    finally:
+        _manner.waits = before
 
 
 # What it is made of
@@ -360,7 +368,12 @@ class KernelCache(FunctionCache):
         return sig, codegen.magic_tuple(), (_sha256(code), _sha256(repr(made_with).encode()))
 
     def load_overload(self, sig: Signature, target_context: CPUContext) -> CompileResult | None:
-        """What is on disk, at once or when another process has compiled it; None where it is to be compiled here."""
+        """What is on disk, at once or when another process has compiled it; None where it is to be compiled here.
+
+        Raises
+        ------
+        BeingCompiled : another process is at it, and this thread does not wait.
+        """
         self._let_go()
         found = super().load_overload(sig, target_context)
         if found is None:
@@ -380,12 +393,12 @@ class KernelCache(FunctionCache):
 
     def letting_go(self, compiling: Callable[..., CompileResult]) -> Callable[..., CompileResult]:
         """The same, but where it fails, so that nothing is saved, the lock is let go of: others need not wait; and the
-        machine code has a name of its own."""
+        machine code has a name of its own. What a kernel calls it waits for."""
 
         @functools.wraps(compiling)
         def compiled(*types: object) -> CompileResult:
             try:
-                with _named_apart(self._py_func):
+                with _named_apart(self._py_func), waiting(True):
                     return compiling(*types)
             except BaseException:
                 self._let_go()
@@ -409,7 +422,12 @@ def _say_once(text: str) -> None:
 
 def _locked(path: str) -> io.IOBase | None:
     """A file, open and locked for this process alone; None where that cannot be, or not within ``PATIENCE``: the lock
-    saves work and is needed for nothing else."""
+    saves work and is needed for nothing else.
+
+    Raises
+    ------
+    BeingCompiled : another process has it, and this thread does not wait.
+    """
     import fcntl
 
     end = time.monotonic() + PATIENCE
@@ -420,6 +438,9 @@ def _locked(path: str) -> io.IOBase | None:
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return file
+            if not _manner.waits:
+                file.close()
+                raise BeingCompiled(path)
             time.sleep(0.02)
     except OSError as error:
         log.debug("compiling without a lock: %s", error)

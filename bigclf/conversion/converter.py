@@ -21,7 +21,8 @@ from bigclf.conversion.text.parsed import Options, as_slab
 from bigclf.data.bad_rows import Reasons, left_out, too_many, with_way_out
 from bigclf.data.dataset import MOST_MARKS, TARGET_NNZ, Dataset
 from bigclf.errors import DataError, MemoryBudgetError, RunError
-from bigclf.machine import anonymous_bytes, memory_limit
+from bigclf.limits import memory_limit
+from bigclf.machine import anonymous_bytes
 from bigclf.maths.block import Block, check_rows, one_value_a_row
 from bigclf.processes import LIBRARIES, end_with
 from bigclf.progress import Watcher

@@ -40,7 +40,7 @@ from bigclf.files.json_fields import (
     tuple_of,
     whole,
 )
-from bigclf.machine import memory_limit
+from bigclf.limits import memory_limit
 from bigclf.maths.block import one_value_a_row
 from bigclf.maths.losses import REGRESSION
 from bigclf.units import format_bytes

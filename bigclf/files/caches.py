@@ -44,3 +44,19 @@ def cache_directory(name: str) -> str:
     path = cache_home() / name
     path.mkdir(exist_ok=True)
     return str(path)
+
+
+def kernel_cache() -> Path:
+    """Directory of the compiled kernels: ``$NUMBA_CACHE_DIR``, else one in ``cache_home()``."""
+    return Path(os.environ.get("NUMBA_CACHE_DIR") or _own_kernels())
+
+
+@functools.cache
+def _own_kernels() -> Path:
+    """Chosen once: kernels of one process lie in one place."""
+    return cache_home() / "kernels"
+
+
+def has_kernels() -> bool:
+    """Whether any kernel has been compiled here, by this version or another."""
+    return any(kernel_cache().glob("bigclf.*"))

@@ -392,6 +392,7 @@ class Steps:
     collection : what reads keep of rows, or None: sums alone.
     aims : whether ``absorb`` without a collection has the argument ``Given`` too, for its ``tol``.
     room : number of features -> how many float64 the kernel wants for itself, in place of ``scores``.
+    kinds : shared -> states that ask for each kind of read, where ``update`` chooses among kernels; None: it is one.
     callees : (loss, block, shared, params) -> calls of the kernels that ``update`` calls, for a block of no rows; None:
         none of them takes long to compile.
     in_runs : whether the parts of a group are runs of rows by their numbers, so that the bits do not depend on blocks;
@@ -412,6 +413,7 @@ class Steps:
     collection: Collection | None = None
     aims: bool = False
     room: Callable[[int], int] = lambda n_features: 0
+    kinds: Callable[[Any], list[Any]] | None = None
     callees: Callable[..., list[Callable[[], object]]] | None = None
     in_runs: bool = False
 

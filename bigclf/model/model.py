@@ -64,7 +64,7 @@ from bigclf.files.json_fields import (
     whole,
 )
 from bigclf.files.tensors import checksum, write_tensors
-from bigclf.machine import memory_limit
+from bigclf.limits import memory_limit
 from bigclf.maths.block import Block, alike, as_unsigned, explicit_values, rows_of, writable
 from bigclf.maths.feature_ids import FeatureIds
 from bigclf.maths.losses import REGRESSION

@@ -19,7 +19,7 @@ from bigclf import files
 from bigclf.data.dataset import Dataset
 from bigclf.data.shards import release_unused
 from bigclf.errors import RunError
-from bigclf.machine import cores, memory_limit
+from bigclf.limits import cores, memory_limit
 from bigclf.maths.block import Block
 from bigclf.maths.deltas import State
 from bigclf.maths.mixing import Weights

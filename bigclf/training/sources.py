@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bigclf.compiled.jit import compiling, random_state, shuffle_few_runs, shuffle_runs
+from bigclf.compiled.jit import compiling, in_turns, random_state, shuffle_runs
 from bigclf.data.arrays import Arrays
 from bigclf.data.dataset import Dataset, require_trainable
 from bigclf.errors import DataError
@@ -18,7 +19,7 @@ from bigclf.methods import METHODS, Setting, listed
 from bigclf.methods.method import Dual
 from bigclf.stream.working_set import WorkingSet
 from bigclf.training.problems import aim_at, find_positive
-from bigclf.training.roles import role_calls, update_callees
+from bigclf.training.roles import learns, role_calls, update_callees, update_states
 from bigclf.training.visit import DualSum, Sums, copied
 
 if TYPE_CHECKING:
@@ -72,8 +73,7 @@ def warm(setting: Setting, index_width: int, dtype: str, rare: bool = True) -> N
     """Compile (or load) the kernels of a run on no rows at all, one process a host at a time; ``rare`` : those of a
     working set and of a beginning with the dual variables of others, too."""
     with compiling():
-        for call in first_calls(setting, index_width, dtype):
-            call()
+        in_turns(first_calls(setting, index_width, dtype))
         if setting.settings.get("groups", 1) > 1:
             _warm_mixing(setting, *_nothing(setting, index_width, dtype))
         if rare and isinstance(setting.method.how, Dual):
@@ -91,12 +91,13 @@ def first_calls(setting: Setting, index_width: int, dtype: str) -> list[Callable
         lambda: aim_at(floats, floats, floats, floats, floats, floats),
         lambda: find_positive(floats, numbers),
     ]
-    if not method.by_sums:  # else rows come in their order
+    states = update_states(method.how, shared)
+    if learns(method.how, states):  # else rows come in their order
         calls.append(lambda: shuffle_runs(numbers, 1, random_state(0), numbers))
-        calls.append(lambda: shuffle_few_runs(numbers, 1, random_state(0), numbers))
     calls += role_calls(method.how, method.loss_of(setting.loss), block, shared, rows, params)
     calls.append(lambda: method.form.end_epoch(copied(shared, None), params))
-    calls.append(lambda: setting.kernel()(block, numbers, copied(shared, None), rows, params, floats))
+    kernel = setting.kernel()
+    calls += [functools.partial(kernel, block, numbers, copied(state, None), rows, params, floats) for state in states]
     return calls
 
 

@@ -9,9 +9,11 @@ import psutil
 import pytest
 from making import run_python
 
+from bigclf import limits
 from bigclf.api import second_process
 from bigclf.api.fit import asked_of_fit
 from bigclf.api.second_process import compiling_beside
+from bigclf.cli.shared import early
 
 CODE = """
 import json, sys, time
@@ -19,7 +21,7 @@ import psutil
 from bigclf.api import second_process
 from bigclf.api.fit import asked_of_fit
 from bigclf.compiled.jit import compilations, is_kept
-second_process.cores, second_process.memory_limit = lambda: 2, lambda: (4_000_000_000, "here")
+second_process.room_for_another = lambda: True
 request = asked_of_fit(None, None, {"algo": "perceptron"})
 kernel = request.at_first()[0][0].kernel()
 before, children = is_kept(kernel), []
@@ -54,8 +56,8 @@ def children_beside(given):
 )
 def test_there_is_none_where_it_would_not_pay(monkeypatch, given, kept, cores, memory):
     monkeypatch.setattr(second_process, "is_kept", lambda kernel: kept)
-    monkeypatch.setattr(second_process, "cores", lambda: cores)
-    monkeypatch.setattr(second_process, "memory_limit", lambda: (memory, "here"))
+    monkeypatch.setattr(limits, "cores", lambda: cores)
+    monkeypatch.setattr(limits, "memory_limit", lambda: (memory, "here"))
     before = psutil.Process().children()
     assert children_beside(given) == before
 
@@ -65,7 +67,7 @@ def test_it_ends_when_whoever_started_it_is_killed(tmp_path):
 import os, psutil, signal
 from bigclf.api import second_process
 from bigclf.api.fit import asked_of_fit
-second_process.cores, second_process.memory_limit = lambda: 2, lambda: (4_000_000_000, "here")
+second_process.room_for_another = lambda: True
 with second_process.compiling_beside(asked_of_fit(None, None, {"algo": "dcd"})):
     print(psutil.Process().children()[0].pid, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -82,9 +84,48 @@ with second_process.compiling_beside(asked_of_fit(None, None, {"algo": "dcd"})):
 def test_where_the_rows_choose_the_method_it_compiles_the_one_for_tables(monkeypatch, loss):
     asked = []
     monkeypatch.setattr(second_process, "is_kept", lambda kernel: False)
-    monkeypatch.setattr(second_process, "cores", lambda: 2)
-    monkeypatch.setattr(second_process, "memory_limit", lambda: (4_000_000_000, "here"))
+    monkeypatch.setattr(second_process, "room_for_another", lambda: True)
     started = subprocess.Popen
     monkeypatch.setattr(subprocess, "Popen", lambda line, **more: asked.append(line[-1]) or started(["true"], **more))
     assert children_beside({"algo": "auto", "loss": loss}) is not None
     assert json.loads(asked[0])["named"][:2] == ["newton_dense", loss or "logistic"]
+
+
+def test_a_process_that_is_there_already_compiles_what_it_is_told(tmp_path):
+    code = """
+import json, subprocess, time
+from bigclf import limits
+from bigclf.api import second_process
+from bigclf.api.fit import asked_of_fit
+from bigclf.cli.shared import early
+from bigclf.compiled.jit import compilations, is_kept
+early.room_for_another = second_process.room_for_another = lambda: True
+request = asked_of_fit(None, None, {"algo": "perceptron"})
+kernel = request.at_first()[0][0].kernel()
+with early.begun(workers=2) as none:
+    pass
+with early.begun(None) as begun, second_process.compiling_beside(request, begun):
+    end = time.monotonic() + 120
+    while not is_kept(kernel) and time.monotonic() < end:
+        time.sleep(0.05)
+    alive = begun.poll()
+with early.begun(None) as late:
+    pass
+print(json.dumps([none, alive, is_kept(kernel), compilations(), begun.poll(), late]))
+"""
+    told = json.loads(run_python(code, NUMBA_CACHE_DIR=str(tmp_path)))
+    assert told == [None, None, True, [0, 0], -9, None]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_process_that_is_there_already_ends_where_nothing_is_to_be_compiled(monkeypatch, tmp_path, kept):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(early, "room_for_another", lambda: True)
+    monkeypatch.setattr(second_process, "is_kept", lambda kernel: kept)
+    with early.begun(None) as begun:
+        if kept:
+            with compiling_beside(asked_of_fit(None, None, {"algo": "pa1"}), begun):
+                assert begun.wait(60) == -9
+        else:
+            begun.stdin.close()  # whoever began it has ended
+            assert begun.wait(60) == 0

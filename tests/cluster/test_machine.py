@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from making import random_rows, run_python, shards_of
 
-from bigclf import machine
+from bigclf import limits, machine
 from bigclf.methods import METHODS
 
 
@@ -99,7 +99,7 @@ def test_limits_of_version_2_groups_the_smallest_on_the_way_up(tmp_path):
             "sys/fs/cgroup/a/cpu.max": "50000 100000\n",
         },
     )
-    assert machine.memory_limit(root) == (300_000_000, "a control group") and machine.cores(root) == 1
+    assert limits.memory_limit(root) == (300_000_000, "a control group") and limits.cores(root) == 1
 
 
 def test_limits_of_version_1_groups(tmp_path):
@@ -113,26 +113,26 @@ def test_limits_of_version_1_groups(tmp_path):
             "sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_period_us": "100000\n",
         },
     )
-    assert machine.memory_limit(root) == (400_000_000, "a control group") and machine.cores(root) == 1
+    assert limits.memory_limit(root) == (400_000_000, "a control group") and limits.cores(root) == 1
 
 
 def test_a_container_s_groups_seen_from_inside(tmp_path):
     root = tree(tmp_path, {"proc/self/cgroup": "0::/../../elsewhere\n", "sys/fs/cgroup/memory.max": "500000000\n"})
-    assert machine.memory_limit(root) == (500_000_000, "a control group")
+    assert limits.memory_limit(root) == (500_000_000, "a control group")
 
 
 @pytest.mark.parametrize("text", ["", "max\n", "9223372036854771712\n", "what\n"])
 def test_without_a_limit_the_machine_is_the_limit(tmp_path, text):
     files = {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": text, "sys/fs/cgroup/cpu.max": "max 100000"}
-    assert machine.memory_limit(tree(tmp_path, files))[1] == "the machine"
-    assert machine.cores(str(tmp_path)) == machine.cores(str(tmp_path / "nothing"))
+    assert limits.memory_limit(tree(tmp_path, files))[1] == "the machine"
+    assert limits.cores(str(tmp_path)) == limits.cores(str(tmp_path / "nothing"))
 
 
 def test_ulimits_are_seen():
     code = (
         "import resource\nresource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))\n"
-        "from bigclf import machine\nprint(machine.memory_limit('/nowhere'), machine.open_files())"
+        "from bigclf import limits, machine\nprint(limits.memory_limit('/nowhere'), machine.open_files())"
     )
     assert run_python(code).split() == [f"({8 << 30},", "'ulimit", "-v')", "200"]
 

@@ -10,7 +10,7 @@ from making import PACKAGE
 LAYERS = {
     "version": 0, "texts": 0, "units": 0, "processes": 0, "errors": 1,
     "files": 2, "progress": 2,
-    "compiled": 3,
+    "compiled": 3, "limits": 3,
     "maths": 4, "machine": 4,
     "features": 5, "methods": 5,
     "data": 6,

@@ -35,7 +35,7 @@ from bigclf.features.values import joined, number_text
 from bigclf.files.formats import BY_ENDING, COLUMNS, DEFAULT
 from bigclf.files.json_fields import FLAG, Field, FieldError, check_fields, optional, whole
 from bigclf.files.json_fields import text as some_text
-from bigclf.machine import memory_limit
+from bigclf.limits import memory_limit
 from bigclf.units import format_bytes
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from bigclf.conversion.text.pieces import BOM, NEWLINE, Bad, Source, Task, block
 from bigclf.conversion.text.readers import Reader
 from bigclf.data.bad_rows import with_way_out
 from bigclf.errors import DataError
-from bigclf.machine import cores
+from bigclf.limits import cores
 from bigclf.maths.block import NO_SCALES, Block, one_value_a_row
 
 MOST_THREADS = 4  # the rows of one thread keep several busy

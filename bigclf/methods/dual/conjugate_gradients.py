@@ -17,15 +17,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from bigclf.compiled.jit import axpy, dot_ahead, inlined, inner, kernel, prefetch_ahead
+from bigclf.compiled.jit import axpy, dot_ahead, in_turns, inlined, inner, kernel, prefetch_ahead
 from bigclf.maths.losses import Loss, dual_terms, plain
 
 if TYPE_CHECKING:
     from bigclf.maths.block import Block
+    from bigclf.methods.dual.dual_coordinate_descent import Shared
 
 
 # Of the face's rows: where more would leave it, it is not the right one; and how many faces one after the other, before
@@ -59,12 +60,14 @@ class Face(NamedTuple):
 class Ascent(NamedTuple):
     """The kernels that go up a kind of face, which has an array ``step`` of its free variables; all of them get block
     and face first. begin : (shared, rows, loss) -> r.z; advance : (loss, r.z, most, goal, leaving) -> (steps, r.z,
-    found); rise : (loss, t) -> gain; take : (shared, rows, loss, t), after rise with this t -> how many variables are
-    at their ends. share : of the variables, as many may leave the face; faces : how many are gone up one after the
-    other; further : whether another one follows where a part of the way was gone."""
+    found); it calls first_end : (loss) -> how far the direction leads; rise : (loss, t) -> gain; take : (shared, rows,
+    loss, t), after rise with this t -> how many variables are at their ends. share : of the variables, as many may
+    leave the face; faces : how many are gone up one after the other; further : whether another one follows where a part
+    of the way was gone."""
 
     begin: Callable[..., float]
     advance: Callable[..., tuple[int, float, bool]]
+    first_end: Callable[..., float]
     rise: Callable[..., float]
     take: Callable[..., int]
     share: float
@@ -275,8 +278,8 @@ def _climb(
     return go_up(OPEN if unbounded else BOXED, face, block, shared, rows, loss, goal, steps, idle)
 
 
-OPEN = Ascent(begin, advance, rise, take, OPEN_SHARE, OPEN_FACES, further=False)
-BOXED = Ascent(begin, advance, rise, take, BOXED_SHARE, BOXED_FACES, further=False)
+OPEN = Ascent(begin, advance, first_end, rise, take, OPEN_SHARE, OPEN_FACES, further=False)
+BOXED = Ascent(begin, advance, first_end, rise, take, BOXED_SHARE, BOXED_FACES, further=False)
 
 
 def go_up(
@@ -303,6 +306,18 @@ def go_up(
     return taken
 
 
+def _load(ascent: Ascent, block: Block, face: Face, shared: Shared, rows: object, loss: object) -> None:
+    """Have the kernels ready, by a face of no rows: where another process is at one of them, the others come first."""
+    none, nothing = type(face)(*(array[:0] for array in face)), shared._replace(weights=shared.weights[:0])
+    in_turns([
+        functools.partial(ascent.begin, block, none, shared, rows, loss),
+        functools.partial(ascent.advance, block, none, loss, 0.0, 0, 0.0, 0.0),
+        functools.partial(ascent.first_end, block, none, loss),
+        functools.partial(ascent.rise, block, none, loss, 0.0),
+        functools.partial(ascent.take, block, none, nothing, rows, loss, 0.0),
+    ])  # fmt: skip
+
+
 def _go_up(
     ascent: Ascent,
     block: Block,
@@ -315,6 +330,7 @@ def _go_up(
     idle: Callable[[], None],
 ) -> tuple[int, bool]:
     """Up one face: the steps taken, and whether they left a smaller face that is to be gone up."""
+    _load(ascent, block, face, cast("Shared", shared), rows, loss)
     size = face.step.size
     rz, taken, found = ascent.begin(block, face, shared, rows, loss), 0, False
     leaving = LEAVING + ascent.share * size

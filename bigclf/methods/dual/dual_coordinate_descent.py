@@ -109,6 +109,7 @@ def pass_over(loss: Loss):  # type: ignore[no-untyped-def]
     return go_over
 
 
+@functools.cache
 def descend(loss: Loss):  # type: ignore[no-untyped-def]
     """Kernel of one pass over the rows of ``order``."""
     go_over = pass_over(loss)
@@ -259,7 +260,7 @@ METHODS = (
         shared=functools.partial(zeros, Shared),
         rows=Rows,
         bind=lambda settings: Params(settings["C"], settings["bias"], settings.get("epsilon", 0.0), 1.0),
-        update=functools.cache(descend),
+        update=descend,
         certify=functools.cache(measure),
         scaled=functools.cache(scaled),
         along=functools.cache(along),

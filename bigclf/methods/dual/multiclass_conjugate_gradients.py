@@ -252,4 +252,4 @@ def climb(
     return go_up(ASCENT, face, block, shared, rows, params, goal, steps, idle)
 
 
-ASCENT = Ascent(begin, advance, rise, take, share=0.02, faces=30, further=True)
+ASCENT = Ascent(begin, advance, first_end, rise, take, share=0.02, faces=30, further=True)

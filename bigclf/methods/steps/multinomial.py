@@ -178,6 +178,7 @@ METHODS = (
             scaled=None,
             bind=bind,
             update=functools.cache(sums),
+            kinds=None,
             way=way,
             finish=None,
         )

@@ -33,7 +33,10 @@ from bigclf.maths.block import Counts
 from bigclf.maths.losses import Loss, at_least, dual_terms, having, is_dual, is_smooth
 from bigclf.maths.mixing import totals
 from bigclf.methods.common import COST, EPSILON
-from bigclf.methods.dual.dual_coordinate_descent import pass_over, scaled
+from bigclf.methods.dual.dual_coordinate_descent import Params as Duals
+from bigclf.methods.dual.dual_coordinate_descent import Rows as Alphas
+from bigclf.methods.dual.dual_coordinate_descent import Shared as Weights
+from bigclf.methods.dual.dual_coordinate_descent import descend, scaled
 from bigclf.methods.method import AGAIN, AT_POINT, KEPT, LEARN, MADE, SUM, Given, Param, Step, Way, steps
 from bigclf.methods.steps import planes
 from bigclf.methods.steps.planes import dot
@@ -41,6 +44,7 @@ from bigclf.methods.steps.planes import dot
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
+    from bigclf.maths.block import Block
     from bigclf.methods.method import Numbers
 
 
@@ -145,22 +149,26 @@ def multiply(block, order, probe, curvature, total, bias):  # type: ignore[no-un
             total[last] += bias * t
 
 
-def sums(loss: Loss):  # type: ignore[no-untyped-def]
-    """Kernel of a read: gradient, diagonal and curvatures; a product with the Hessian; or a pass of the start."""
+class AtPoint(NamedTuple):
+    """What a gradient is taken of, and the sums that are added to: arrays of ``Shared``."""
+
+    weights: np.ndarray
+    total: np.ndarray
+    diagonal: np.ndarray
+    side: np.ndarray
+    figures: np.ndarray
+
+
+@functools.cache
+def gradients(loss: Loss):  # type: ignore[no-untyped-def]
+    """Kernel that adds gradient, curvatures and where it is ``fresh`` the Hessian's diagonal."""
     regression, value_of, slope, curvature = loss.regression, loss.value, loss.slope, loss.curvature
-    go_over, odds = pass_over(loss), dual_terms(loss).odds
+    odds = dual_terms(loss).odds
 
     @kernel
-    def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
+    def add(block, order, shared, curvatures, params, fresh):  # type: ignore[no-untyped-def]
         total, figures, last, e = shared.total, shared.figures, shared.total.size - 1, params.epsilon
-        if shared.scalars[KIND] == START:
-            weights, alpha, sigma = shared.weights, rows.curvature, params.groups
-            return go_over(block, order, weights, alpha, params, sigma, scores)
-        if shared.scalars[KIND] == PRODUCT:
-            multiply(block, order, shared.probe, rows.curvature, total, params.bias)
-            figures[ROWS] += order.size
-            return Counts(order.size, 0, 0, 0.0, 0.0)
-        weights, diagonal, side, fresh = shared.weights, shared.diagonal, shared.side, shared.scalars[FRESH] != 0
+        weights, diagonal, side = shared.weights, shared.diagonal, shared.side
         mistakes, loss_sum = 0, np.float64(0)
         for k in range(order.size):
             i = order[k]
@@ -172,7 +180,7 @@ def sums(loss: Loss):  # type: ignore[no-untyped-def]
             loss_sum += c * value
             a = -c * slope(m, t, e)
             h = c * curvature(m, t, e)
-            rows.curvature[block.ids[i]] = h
+            curvatures[block.ids[i]] = h
             g = -a * s
             if g != 0:
                 axpy(g, block, i, total)
@@ -194,7 +202,44 @@ def sums(loss: Loss):  # type: ignore[no-untyped-def]
         figures[ROWS] += order.size
         return Counts(order.size, mistakes, order.size, loss_sum, 0.0)
 
+    return add
+
+
+def sums(loss: Loss):  # type: ignore[no-untyped-def]
+    """A read: gradient, diagonal and curvatures; a product with the Hessian; or a pass of the start. Each is a kernel
+    of its own, the last one that of ``dcd``, so that several processes can compile them."""
+    learn, add = descend(loss), gradients(loss)
+
+    def update(
+        block: Block, order: np.ndarray, shared: Shared, rows: Rows, params: Params, scores: np.ndarray
+    ) -> Counts:
+        kind = shared.scalars[KIND]
+        if kind == START:
+            duals = Duals(params.C, params.bias, params.epsilon, params.groups)
+            done: Counts = learn(block, order, Weights(shared.weights), Alphas(rows.curvature), duals, scores)
+            return done
+        if kind == PRODUCT:
+            multiply(block, order, shared.probe, rows.curvature, shared.total, params.bias)
+            shared.figures[ROWS] += order.size
+            return Counts(order.size, 0, 0, 0.0, 0.0)
+        point = AtPoint(*(getattr(shared, name) for name in AtPoint._fields))
+        done = add(block, order, point, rows.curvature, params, bool(shared.scalars[FRESH]))
+        return done
+
     return update
+
+
+def kinds(shared: Shared) -> list[Shared]:
+    """The state, before it asks for a gradient, for each kind of read."""
+    first = shared.scalars[KIND]
+    asked = [PRODUCT, GRADIENT] if shared.probe.size else [GRADIENT]
+    return [of_kind(shared, kind) for kind in (asked if first == GRADIENT else [*asked, first])]
+
+
+def of_kind(shared: Shared, kind: float) -> Shared:
+    scalars = shared.scalars.copy()
+    scalars[KIND] = kind
+    return shared._replace(scalars=scalars)
 
 
 def reading(shared: Any) -> str:
@@ -451,6 +496,7 @@ BY_SUMS: dict[str, Any] = dict(
     rows=Rows,
     bind=bind,
     update=functools.cache(sums),
+    kinds=kinds,
     scaled=functools.cache(scaled),
     finish=finish,
     sums=SUMS,

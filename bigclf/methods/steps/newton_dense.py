@@ -462,17 +462,16 @@ def slopes(loss: Loss):  # type: ignore[no-untyped-def]
     return along
 
 
-def sums(loss: Loss):  # type: ignore[no-untyped-def]
-    """Kernel of a read: sums at a point, or along a step."""
-    of_rows, along, regression = batch_of(loss), slopes(loss), loss.regression
+@functools.cache
+def sums_at_point(loss: Loss):  # type: ignore[no-untyped-def]
+    """Kernel of a read at a point."""
+    of_rows, regression = batch_of(loss), loss.regression
     odds = nothing if loss.dual is None else loss.dual.odds
     soft = not is_smooth(loss)
     most = 0.25 if soft else loss.most_curved  # of the smoothed corner, in units of 1 / h
 
     @kernel
-    def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
-        if shared.scalars[KIND] == LINE:
-            return along(block, order, shared, params, scores)
+    def add(block, order, shared, params, scores):  # type: ignore[no-untyped-def]
         weights, total, side, figures = shared.weights, shared.total, shared.side, shared.figures
         n, e, h, fresh = total.size, params.epsilon, shared.scalars[SMOOTH], shared.scalars[FRESH] != 0
         looks = soft and h == 0
@@ -531,11 +530,31 @@ def sums(loss: Loss):  # type: ignore[no-untyped-def]
             move_sums(scores, start, n, shared.hessian, GIVE)
         return Counts(order.size, mistakes, order.size, figures[LOSS] - before, 0.0)
 
+    return add
+
+
+def sums(loss: Loss):  # type: ignore[no-untyped-def]
+    """A read: sums at a point, or along a step, each a kernel of its own."""
+    add, along = sums_at_point(loss), slopes(loss)
+
+    def update(
+        block: Block, order: np.ndarray, shared: Shared, rows: object, params: Params, scores: np.ndarray
+    ) -> Counts:
+        counts: Counts = (along if shared.scalars[KIND] == LINE else add)(block, order, shared, params, scores)
+        return counts
+
     return update
 
 
+def kinds(shared: Shared) -> list[Shared]:
+    """States that ask for a read along a step, and for one at a point."""
+    scalars = shared.scalars.copy()
+    scalars[KIND] = LINE
+    return [shared._replace(scalars=scalars), shared]
+
+
 def callees(loss: Loss, block: Block, shared: Shared, params: Params) -> list[Callable[[], object]]:
-    """Calls of kernels that a read calls, for one empty row; last the one that it needs first."""
+    """Calls of kernels that a read at a point calls, for one empty row; last the one that it needs first."""
     block, order = block._replace(indptr=np.zeros(2, np.int64)), np.zeros(1, np.int64)
     none, n, tile = np.int64(0), np.int64(shared.total.size), np.zeros(room(shared.total.size - 1))
     return [
@@ -544,7 +563,6 @@ def callees(loss: Loss, block: Block, shared: Shared, params: Params) -> list[Ca
         lambda: move_sums(tile, none, n, shared.hessian, TAKE),
         lambda: add_batch(tile, block, order, none, none, shared.total, params.bias),
         lambda: multiply(block, order, none, none, shared.weights, params.bias, tile),
-        lambda: slopes(loss)(block, order[:0], shared, params, tile),
     ]
 
 
@@ -922,6 +940,7 @@ METHODS = (
         bind=bind,
         place=place,
         update=functools.cache(sums),
+        kinds=kinds,
         absorb=functools.cache(absorb),
         aims=True,
         room=room,

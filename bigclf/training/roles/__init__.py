@@ -17,7 +17,7 @@ from bigclf.compiled.jit import inner
 from bigclf.data.rows import Rows
 from bigclf.maths.block import Block
 from bigclf.maths.losses import Loss
-from bigclf.methods.method import Dual, Given, Online, Role, Steps
+from bigclf.methods.method import LEARN, Dual, Given, Online, Role, Steps
 from bigclf.training.plan import Plan
 from bigclf.training.problems import Problem
 from bigclf.training.roles.conductor import Conductor, Limits
@@ -71,6 +71,16 @@ def role_calls(
         steps = how
         calls.append(lambda: _take_step(steps, loss, block, copied(shared, None), params))
     return calls
+
+
+def update_states(how: Role, shared: object) -> list[object]:
+    """States with which an update calls all of its kernels, the one that it begins with last."""
+    return how.kinds(shared) if isinstance(how, Steps) and how.kinds is not None else [shared]
+
+
+def learns(how: Role, states: list[object]) -> bool:
+    """Whether a read of such states learns from rows, in an order that is drawn."""
+    return not isinstance(how, Steps) or not how.sums or any(how.reading(state) == LEARN for state in states)
 
 
 def update_callees(

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigclf.compiled.jit import FEW, random_state, shuffle_few_runs, shuffle_runs
+from bigclf.compiled.jit import random_state, shuffle_runs
 from bigclf.maths.block import Block, Counts, count_features
 from bigclf.maths.mixing import FEATURES, TRACE, Weights
 from bigclf.methods.method import LEARN
@@ -227,8 +227,7 @@ class Learner:
     def _drawn(self, members: np.ndarray, scratch: Scratch) -> np.ndarray:
         """``members`` in shuffled runs."""
         order = scratch.order(members.size)
-        shuffle = shuffle_few_runs if members.size <= FEW else shuffle_runs
-        shuffle(members, self.plan.run, self.random(), order)
+        shuffle_runs(members, self.plan.run, self.random(), order)
         return order
 
     def random(self) -> np.ndarray:
