@@ -108,7 +108,7 @@ class Cover(Task):
         """Train them all; what the run took, as ``Path`` tells it."""
         self.problems, plan = self._settled(self.problems)
         if plan.resident and len(plan.groups) == 1:
-            self.problems = self.chained()
+            plan = self.in_chains(plan)
         else:
             self.options |= {"give_up": self._enough}
         with self.ended(plan) as (run, history, result):

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from bigclf.api.sweep import Task, families_of, is_named, with_families
-from bigclf.methods.method import Dual
 from bigclf.request.door import Shape
 from bigclf.request.prepare import Prepared
 from bigclf.request.request import Request, RunOptions
@@ -67,8 +66,8 @@ def points_of(request: Request, prepared: Prepared, options: RunOptions, settled
     task = Task(source, family.points, settings, prepared.class_weights, folds, None, options, None, peak)
     task.problems, plan = settled(task.problems)
     chains, load = len(task.problems), len(task.problems) * (folds - 1) / folds if folds else len(task.problems)
-    if plan.resident and len(plan.groups) == 1 and isinstance(settings[0].method.how, Dual):
-        task.problems = task.chained()
+    plan = task.in_chains(plan)
+    if any(problem.start for problem in task.problems):
         chains = sum(not problem.start for problem in task.problems)
     whole = task.on_all_rows(settings[len(settings) // 2])
     return Points(task.problems, plan, whole[0], chains, load, len(whole))

@@ -9,6 +9,7 @@ whoever is done takes the next; where rows stream by, each worker gets one share
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -141,7 +142,10 @@ class ShareEngine(DaskEngine):
         return units, balanced([self._where.get(unit[0]) for unit in units], len(ready))
 
     def _length(self, number: int) -> float:
-        """How long a visit to the problem is likely to take: as the last one did, or by its part of the memory."""
+        """How long a visit to the problem is likely to take: as the last one did, or by its part of the memory. Of one
+        that is to begin where every row stays in memory, longer than any other: its first visit is its longest."""
+        if self.job.plan.resident:
+            return self._spent.get(number, math.inf)
         shares = self.job.plan.shares
         return self._spent.get(number, shares[number] if shares else 1.0)
 

@@ -53,6 +53,7 @@ PARTS_FACTOR = 10  # ... times the bytes of a part, of a row group that is decod
 CUT_FACTOR = 2  # ... and of its chunks: the parts of one, and all of it
 DECODERS = 2  # threads that decode at a time, where there is memory for it
 LEARNERS = 2  # problems that learn at a time, where there are several; room is made for them whatever the threads
+IN_TURN = 4  # chains of problems of which each round visits so many, or a multiple: 1, 2 and 4 cores then end together
 BUFFERS = 3  # blocks in memory at a time, and
 MOST_BUFFERS = 5  # ... where there is room for more: two readers that wait for the disk at a time hold nobody up then
 BUFFERS_OF_SIZED = 2  # ... where the schedule has them as large as memory allows
@@ -137,6 +138,8 @@ class Plan:
         in runs begun before that was).
     gathered : the working sets of all groups are solved in one place (``roles.gathered``; not in runs begun before that
         was); moves : and there is memory for steps along the last rounds' moves.
+    in_turn : of chains of problems (a sweep's values of C) each round visits a multiple of so many, first those that
+        have come least far (0: all of them, as in runs begun before that was).
     rows_sides : of the file that has the per-row arrays (dual variables) where memory has no room for them (0: it has,
         2: they are kept as they were at a read's start, too); rows_bytes : its size. They never change bits.
     memory : what each part takes, their sum ``planned``, and the ``budget``; of a working set that grows what it comes
@@ -177,6 +180,7 @@ class Plan:
     scant: bool = False
     whole: bool = False
     redrawn: bool = False
+    in_turn: int = 0
     version: int = VERSION
 
     def as_json(self) -> dict[str, Any]:
@@ -195,7 +199,7 @@ class Plan:
             del shared[name]
         if shared.pop("places"):
             shared["touched"] = True
-        for name in ("in_order", "grown", "gathered", "moves", "redrawn", "scant"):  # older runs do not say
+        for name in ("in_order", "grown", "gathered", "moves", "redrawn", "scant", "in_turn"):  # older runs do not say
             if not shared[name]:
                 del shared[name]
         return shared | {"opportunistic": False}  # which older runs could be, and say

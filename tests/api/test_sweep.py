@@ -17,6 +17,7 @@ import bigclf
 from bigclf.api.fit import fit
 from bigclf.errors import ConvergenceWarning, Interrupted, RunError
 from bigclf.methods import METHODS, resolve
+from bigclf.training.executor import Bench
 from bigclf.training.plan import make_plan
 from bigclf.training.problems import Fold, Problem, make_problems, taking_part
 from bigclf.training.roles.dual import best_share
@@ -603,3 +604,71 @@ def test_no_decoding_is_planned_where_local_dir_has_every_row(shards, tmp_path, 
     given = {"memory": SMALL, "epochs": 2, "tol": 0.5, "progress": False, "workers": bigclf.Workers(local_dir=tmp_path)}
     made, found = (learn(shards, **given).plan["memory"] for _ in range(2))
     assert made["decoding"] > 0 == found["decoding"]
+
+
+# Chains of values of C
+
+
+VALUES = [0.3, 0.01, 0.1, 1.0, 0.03]
+
+
+def started(place):
+    """Of each problem of the sweep in ``place``, which it begins with, as its name says it."""
+    problems = json.loads((place / "grid" / "run.json").read_text())["identity"]["sweep"]["problems"]
+    return {name: [problems[other][0] for other, _ in start] for name, _, _, start in problems}
+
+
+def test_a_few_chains_are_cut_in_two_and_many_are_not(rows, three, tmp_path, quiet):
+    sweep(*rows, grid={"C": VALUES}, folds=2, refit=False, run_dir=tmp_path / "few")
+    few = started(tmp_path / "few")
+    for fold in (1, 2):
+        begins = {name.split(",")[0]: start for name, start in few.items() if f"fold {fold}" in name}
+        ascending = ["C=0.01", "C=0.03", "C=0.1", "C=0.3", "C=1"]
+        after = [[], "C=0.01", "C=0.03", [], "C=0.3"]
+        assert begins == {
+            name: [f"{before}, fold {fold}"] if before else [] for name, before in zip(ascending, after, strict=True)
+        }
+    sweep(*three, grid={"C": VALUES}, folds=3, refit=False, run_dir=tmp_path / "many")  # nine chains: a fold and class
+    assert sum(not start for start in started(tmp_path / "many").values()) == 9
+    sweep(*rows, grid={"C": VALUES[:3]}, folds=2, refit=False, run_dir=tmp_path / "short")
+    assert sum(not start for start in started(tmp_path / "short").values()) == 2
+
+
+def visited(monkeypatch, *data, **given):
+    """The problems of each round of a sweep, and what it found."""
+    rounds, go = [], Bench.visit
+    monkeypatch.setattr(Bench, "visit", lambda self, visit, *rest: [rounds.append(visit), go(self, visit, *rest)][1])
+    found = sweep(*data, refit=False, **given)
+    return [visit.todo for visit in rounds if visit.kind == "update"], found
+
+
+def test_rounds_visit_fours_of_chains_and_none_falls_behind(rows, monkeypatch, quiet):
+    rounds, found = visited(monkeypatch, *rows, grid={"C": VALUES[:3]}, folds=5)
+    assert found.converged and {len(todo) for todo in rounds} <= {1, 2, 3, 4} and len(rounds[0]) == 4
+    first, second = ([number % 5 for number in todo] for todo in rounds[:2])
+    assert sorted({*first, *second}) == [0, 1, 2, 3, 4]  # who waited in the first round goes first in the second
+    alone, _ = visited(monkeypatch, *rows, grid={"C": VALUES[:1], "loss": ["hinge", "squared_hinge"]}, folds=3)
+    assert len(alone[0]) == 6  # nothing waits for anything: all at once, as before there were turns
+
+
+@pytest.mark.parametrize("n_workers", [2, 4])
+def test_workers_change_no_bit_of_chains_in_turn(rows, n_workers, quiet):
+    distributed = pytest.importorskip("distributed")
+    options = dict(threads_per_worker=1, processes=False, memory_limit=0, dashboard_address=None)
+    with distributed.LocalCluster(n_workers=n_workers, **options) as cluster, distributed.Client(cluster) as client:
+        far = sweep(*rows, grid={"C": VALUES}, folds=5, workers=client)
+    same(far, sweep(*rows, grid={"C": VALUES}, folds=5))
+
+
+@pytest.mark.parametrize("after", [1, 4])
+def test_chains_in_turn_go_on_to_the_same_bits(rows, after, tmp_path):
+    """Whose turn it is follows from what a checkpoint has."""
+    given = dict(grid={"C": VALUES}, folds=5)
+
+    def stop(record):
+        if record["epoch"] == after:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        sweep(*rows, run_dir=tmp_path, callbacks=[stop], **given)
+    same(sweep(*rows, run_dir=tmp_path, resume=True, **given), sweep(*rows, **given))
