@@ -120,12 +120,13 @@ def look(
     from bigclf import files
     from bigclf.conversion.tables.reading import format_by_name, named_as_table
 
-    if reader or all(named_as_table(thing) and files.exists(thing) for thing in things):
-        return _table(things, dict(reader or {}))
-    if (form := format_by_name(things[0])) in SPARSE and files.exists(things[0]):
+    told = dict(reader or {})
+    if (form := told.get("format", format_by_name(things[0]))) in SPARSE and len(told) < 2 and files.exists(things[0]):
         from bigclf.model.raw_input import sparse_text
 
         things = list(sparse_text(things, str(form)).files)  # shards of the cache, which `fit` takes too
+    elif told or all(named_as_table(thing) and files.exists(thing) for thing in things):
+        return _table(things, told)
     if len(things) == 1 and files.exists(files.join(things[0], "results.json")):
         return _sweep(things[0])
     if len(things) == 1 and files.exists(files.join(things[0], "run", "grid", "run.json")):
@@ -235,6 +236,8 @@ def _print_table(things: list[str], facts: TableFacts) -> None:
                      f"{facts['format']}")  # fmt: skip
     if facts["unreadable"]:
         terminal.facts([("unreadable", terminal.poor(plural(facts["unreadable"], "line")))], indent="  ")
+        for text in facts["why"]:
+            terminal.note(terminal.printable(text), before="    ")
     rows = [(terminal.printable(one["column"]), KINDS.get(one["kind"], one["kind"]), one["why"])
             for one in facts["columns"]]  # fmt: skip
     if rows:

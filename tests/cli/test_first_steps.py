@@ -227,6 +227,65 @@ def test_inspect_tells_the_columns_of_a_table(tmp_path):
     assert "--label-separator go with --suggest" in run("inspect", place, "--label", "n")[2]
 
 
+def test_lines_of_a_table_that_cannot_be_read_are_told_with_the_reason(tmp_path):
+    """By their number in the file, whichever part of it they stand in."""
+    place = table(tmp_path / "t.csv", rows=[f"x{k % 5},{k % 7},{'ab'[k % 2]}" for k in range(200)])
+    place.write_bytes(place.read_bytes() + "Müller,1,a\n".encode("latin-1") + b"x,7\n")
+    code, said, _ = run("inspect", place)
+    assert code == 0 and "unreadable  2 lines" in said
+    assert "1 in t.csv, line 202: byte 2 of the line is not UTF-8; name the encoding: --encoding latin-1 (in a" in said
+    assert "1 in line 203: 2 fields, not 3" in said
+    why = json.loads(run("inspect", place, "--json")[1])["why"]
+    assert len(why) == 2 and all(text in said for text in why)
+    code, said, _ = run("inspect", place, "--encoding", "latin-1")
+    assert code == 0 and "201 rows" in said and "unreadable  1 line" in said
+
+
+def test_numbers_of_lines_go_on_from_part_to_part(tmp_path, monkeypatch):
+    monkeypatch.setattr("bigclf.conversion.text.pieces.PIECE", 2**12)
+    place = table(tmp_path / "long.csv", rows=[*[f"{k % 7},{'xyz'[k % 3]},b" for k in range(5000)], "7"])
+    said = run("inspect", place)[1]
+    assert "5,000 rows" in said and "1 in long.csv, line 5002: 1 fields, not 3" in said
+
+
+def test_utf_16_is_named_and_how_to_write_it_as_utf_8(tmp_path):
+    rows = "".join(f"{k % 7},{'xyz'[k % 3]},b\n" for k in range(30))
+    for name, text in (("t.csv", "age,town,answer\n" + rows), ("t.svm", "1 1:1\n-1 2:1\n")):
+        for form in ("utf-16", "utf-16-be"):
+            data = text.encode(form)
+            (tmp_path / name).write_bytes(data if form == "utf-16" else b"\xfe\xff" + data)
+            for words in (("inspect", tmp_path / name), ("fit", tmp_path / name, "-o", tmp_path / "m")):
+                code, _, said = run(*words)
+                assert code == 3 and f"{name}: the text is in UTF-16; write it as UTF-8: iconv -f UTF-16" in said
+
+
+def test_sparse_rows_that_are_named_as_a_table_are_told_to_be_none(tmp_path):
+    place = tmp_path / "rows.csv"
+    place.write_text("".join(f"{1 - 2 * (k % 2)} 1:{k}.5 7:1\n" for k in range(20)))
+    out = ["-o", tmp_path / "m.bigclf"]
+    for words in (("inspect", place), ("inspect", place, "--suggest"), ("fit", place, *out)):
+        code, _, said = run(*words)
+        assert code == 3 and "rows.csv, line 1: its lines are sparse rows (label index:value ...)" in said, said
+        assert "--format svmlight" in said
+    assert "data  20 rows, 7 features" in run("inspect", place, "--format", "svmlight")[1]
+    assert run("fit", place, "--format", "svmlight", *out)[0] == 0
+    times = table(tmp_path / "times.csv", rows=[f"{k % 5} 12:{k} 13:{k}" for k in range(20)], before=())
+    assert "3 columns" in run("inspect", times, "--separator", " ", "--no-header")[1]
+
+
+def test_a_proposal_tells_of_a_separator_in_the_label(tmp_path):
+    held = [";".join(name for j, name in enumerate(("red", "blue", "green", "black")) if k >> j & 1) for k in range(16)]
+    rows = [f"{k % 7},{held[k % 16] or 'none'}" for k in range(160)]
+    place = table(tmp_path / "t.csv", rows=rows, before=("a,tags",))
+    said = run("inspect", place, "--suggest", "--label", "tags")[1]
+    assert "\nlabel: tags  # 16 distinct\n  # column tags: 16 labels were found" in said
+    assert "(--label-separator ';'" in said
+    joined = json.loads(run("inspect", place, "--suggest", "--label", "tags", "--json")[1])["notes"]["label"]["joined"]
+    assert len(joined) == 1 and joined[0] in said
+    again = run("inspect", place, "--suggest", "--label", "tags", "--label-separator", ";")[1]
+    assert "were found" not in again and "# column" not in run("inspect", place, "--suggest", "--label", "a")[1]
+
+
 def test_a_table_read_as_svmlight_is_told_to_be_one(tmp_path):
     for before in (("age,town,answer",), ("5.1,3.5,1.4,0.2",)):
         place = table(tmp_path / "rows.dat", before=before)

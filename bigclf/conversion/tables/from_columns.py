@@ -26,7 +26,7 @@ from bigclf.conversion.shuffle import Slab, Spiller, Totals
 from bigclf.conversion.tables import reading
 from bigclf.conversion.tables.reading import Bad, Batch, TableJob
 from bigclf.conversion.text.pieces import PIECE_BITS, ROW_BITS, Source, Task
-from bigclf.data.bad_rows import MOST_KINDS, kind_of, with_way_out
+from bigclf.data.bad_rows import MOST_KINDS, Reasons, kind_of, with_way_out
 from bigclf.data.dataset import Dataset
 from bigclf.errors import DataError, SchemaError, masked
 from bigclf.features import encode, label_cells, values
@@ -257,15 +257,24 @@ def prepare(data: Any, spec: Spec, room: int, label: bool = True, keep: Sequence
     return Raw(spec, sources, reader, notes)
 
 
-def count_rows(data: files.Paths, spec: Spec, room: int = LEAST_MEMORY) -> tuple[int, int]:
-    """How many rows raw files have that can be read, and how many that cannot; errors as ``prepare``."""
+def count_rows(data: files.Paths, spec: Spec, room: int = LEAST_MEMORY) -> tuple[int, Reasons]:
+    """How many rows raw files have that can be read, and why the others cannot; errors as ``prepare``."""
     raw = prepare(data, dataclasses.replace(spec, label=None), room, label=False)
-    n_rows = n_bad = 0
+    n_rows, broken = 0, Reasons()
     for source in raw.sources:
+        n_lines = 0
         for task in reading.tasks_of(raw.reader, source, 1):
+            before = n_lines
             for _, batch in reading.batches(raw.reader, task):
-                n_rows, n_bad = n_rows + batch.n_rows, n_bad + len(batch.bad)
-    return n_rows, n_bad
+                n_rows, n_lines = n_rows + batch.n_rows, n_lines + batch.n_lines
+                note_broken(source.path, batch, broken, before)
+    return n_rows, broken
+
+
+def note_broken(path: str, batch: Batch, found: Reasons, lines_before: int = 0) -> None:
+    """Add to ``found`` why lines of the batch cannot be read; ``lines_before`` : those before its task."""
+    for bad in batch.bad:
+        found.add(bad.reason, str(located(files.base_name(path), bad, lines_before)))
 
 
 def wanted_columns(spec: Spec, label: bool) -> tuple[str, ...]:

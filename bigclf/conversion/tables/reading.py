@@ -63,6 +63,7 @@ LOOKED_AT = 5  # directories of a class each
 MEMBER: Final = "member"  # of a directory or an archive, that a document is
 LINES = {"csv", "tsv"}  # a row a line, in fields
 DECIMALS = {*LINES, "parquet"}  # whose numbers may be text
+NAME_IT = "name the encoding: --encoding latin-1 (in a spec, `encoding: latin-1` under `reader`)"
 NUL = "a NUL byte, which no text has; is the file binary, or in UTF-16?"
 
 
@@ -1100,7 +1101,7 @@ def _records(text: bytes, how: Reading) -> Iterator[tuple[int, list[str] | str]]
 
 
 def _not_utf8(error: UnicodeDecodeError) -> str:
-    return f"byte {error.start + 1} of the line is not UTF-8; name the encoding (such as latin-1)"
+    return f"byte {error.start + 1} of the line is not UTF-8; {NAME_IT}"
 
 
 def _long_records(text: bytes, how: Reading) -> Iterator[tuple[int, list[str] | str]]:
@@ -1388,7 +1389,7 @@ def _documents_batch(documents: list[tuple[str, str, bytes]], job: TableJob, tas
         try:
             good.append((member, label, data.decode(how.encoding)))
         except UnicodeDecodeError as error:
-            reason = f"byte {error.start + 1} is not {how.encoding}; name the encoding (such as latin-1)"
+            reason = f"byte {error.start + 1} is not {how.encoding}; {NAME_IT}"
             bad.append(Bad({MEMBER: member}, reason, data[:200]))
     columns = {"label": _text_array([label for _, label, _ in good]), "text": _text_array([text for *_, text in good])}
     if MEMBER in job.kept_of(task.source):

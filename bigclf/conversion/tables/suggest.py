@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from bigclf import files
 from bigclf.conversion.tables import reading
-from bigclf.conversion.tables.from_columns import count_rows, first_batch, located
+from bigclf.conversion.tables.from_columns import count_rows, first_batch, located, note_broken
 from bigclf.conversion.tables.reading import Batch, Place, Reading, TableJob
 from bigclf.conversion.text.pieces import Source
 from bigclf.data import shards, vectors
@@ -20,7 +21,7 @@ from bigclf.data.bad_rows import Reasons
 from bigclf.errors import DataError, SchemaError
 from bigclf.features import values
 from bigclf.features.arrow import FLOAT32_MAX, as_numpy
-from bigclf.features.label_cells import is_list
+from bigclf.features.label_cells import is_list, likely_separators
 from bigclf.features.spec import MISSING_VALUES, Label, Spec, label_entry, parse
 from bigclf.features.values import Bad
 from bigclf.units import plural
@@ -44,6 +45,7 @@ COUNTED = 20  # whole numbers, each one more than the last, in so many rows or m
 IDS = ("id", "index", "row", "uid")  # names of columns that tell rows apart
 NEARLY = 0.95  # the share of numbers from which on what else stands in a column of many values is a mistake
 DASH, NO_DATE = "-", "0000-00-00"  # for what is missing in accounts, and in MySQL
+SPARSE_ROW = re.compile(r"\s*[-+]?[\d.,eE+-]+(\s+qid:\d+)?(\s+\d+:[-+\d.eE]+)+\s*(#.*)?")  # of svmlight
 NO_FEATURE = "no column looks like a feature; name them (--numeric, --categorical, --text)"
 RARE = 0.01  # the share of rows below which a class is named
 SMALL = 10.0  # numbers up to here need no scale of their own where most are 0
@@ -79,7 +81,7 @@ class Suggestion(NamedTuple):
     how : to read the file. columns : in their order. label : its column's name, None: the reader's own. n_rows : that
     were looked at. guessed : the label. classes : (value, rows) of a label of few values, most first. lowercase : the
     label's case tells nothing. broken : why lines were left out. in_memory : it is a table. signs : what stands for
-    missing values beside the usual ones.
+    missing values beside the usual ones. joined : what is to be said of labels that a separator seems to stand in.
     """
 
     how: Reading
@@ -93,6 +95,7 @@ class Suggestion(NamedTuple):
     broken: Reasons | None = None
     in_memory: bool = False
     signs: tuple[str, ...] = ()
+    joined: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return as_yaml(self)
@@ -242,7 +245,17 @@ def _proposed(
     lowercase = few is not None and "lowercase" in few.options
     classes = _classes(batch.columns[few.name], few.name, lowercase) if few is not None else ()
     guessed = label is None
-    return Suggestion(how, columns, chosen, batch.n_rows, guessed, classes, lowercase, broken=broken, signs=signs)
+    joined = _joined(chosen, batch.columns[chosen]) if chosen in others else ()
+    return Suggestion(how, columns, chosen, batch.n_rows, guessed, classes, lowercase, broken=broken, signs=signs,
+                      joined=joined)  # fmt: skip
+
+
+def _joined(name: str, column: pa.Array) -> tuple[str, ...]:
+    """What is to be said of a separator that the labels of a column seem to be joined by."""
+    if not _is_text(column):
+        return ()
+    rows = collections.Counter(values.trimmed(column).drop_null().to_pylist())
+    return tuple(likely_separators(Label(name, type="text"), rows))
 
 
 def _missing_beside(columns: Mapping[str, pa.Array], decimal: str) -> tuple[str, ...]:
@@ -324,8 +337,7 @@ def _index(place: Place, how: Reading) -> set[str]:
 def _broken(place: Place, batch: Batch) -> Reasons:
     """Why lines of the batch could not be read."""
     found = Reasons()
-    for bad in batch.bad:
-        found.add(bad.reason, str(located(files.base_name(place.path), bad)))
+    note_broken(place.path, batch, found)
     return found
 
 
@@ -350,6 +362,7 @@ def guessed(place: Place, told: dict[str, Any]) -> Reading:
     if told["format"] in ("csv", "tsv"):
         lines = _lines(place, told.get("skip_lines") or 0)
         if "separator" not in told and told["format"] == "csv":
+            _refuse_sparse(lines, place)
             told["separator"] = _separator(lines)
         how = reading.reading(told)
         _refuse_title(lines, how, place)
@@ -377,6 +390,13 @@ def _format(place: Place, told: Mapping[str, object]) -> str:
             return "text"
         return "tsv"
     return "csv"
+
+
+def _refuse_sparse(lines: list[str], place: Place) -> None:
+    """SchemaError where all lines are rows of svmlight."""
+    if len(lines) > 1 and all(map(SPARSE_ROW.fullmatch, lines)):
+        raise SchemaError("its lines are sparse rows (label index:value ...) and no table: --format svmlight "
+                          "(format='svmlight')", file=place.path, line=1)  # fmt: skip
 
 
 def _refuse_title(lines: list[str], how: Reading, place: Place) -> None:
@@ -823,7 +843,7 @@ def as_yaml(found: Suggestion) -> str:
     name = f"{{column: {name}, lowercase: true}}" if found.lowercase else name
     if found.said is not None:
         name, note = json.dumps(_told(found.said), ensure_ascii=False), ""
-    lines += [f"label: {name}{note}", *_shares(found, label), "features:"]
+    lines += [f"label: {name}{note}", *(f"  # {text}" for text in found.joined), *_shares(found, label), "features:"]
     for column in found.columns:
         if column.name == found.label:
             continue
@@ -855,6 +875,7 @@ def notes(found: Suggestion) -> dict[str, object]:
         told["label"] = {"column": label.name, "distinct": label.distinct, "guessed": found.guessed}
         if found.classes:
             told["label"] |= {"classes": dict(found.classes), "rare": _rare(found), "missing": _missing(found)}
+        told["label"] |= {"joined": list(found.joined)} if found.joined else {}
     if found.broken is not None and found.broken.n:
         told["unreadable"] = {"lines": found.broken.n, "why": found.broken.lines()}
     return told
@@ -873,22 +894,23 @@ class Described(TypedDict):
     format: str
     rows: int
     unreadable: int
+    why: list[str]
     looked_at: int
     columns: list[LookedAt]
 
 
 def described(data: files.Paths, told: Mapping[str, object]) -> Described:
     """What raw files are, in types that JSON knows: ``format``, ``rows`` and lines that are ``unreadable`` of all of
-    them; ``columns`` with their ``kind`` and number of ``distinct`` values by the rows at the beginning that were
-    ``looked_at``; errors as ``suggest``."""
+    them, and ``why``; ``columns`` with their ``kind`` and number of ``distinct`` values by the rows at the beginning
+    that were ``looked_at``; errors as ``suggest``."""
     found = suggest(data, dict(told))
     own = {} if found.how.format == "text" else {"features": [{"categorical": c.name} for c in found.columns[:1]]}
-    n_rows, n_bad = count_rows(data, parse({"features": [], **own, "reader": found.how.as_json()}))
+    n_rows, broken = count_rows(data, parse({"features": [], **own, "reader": found.how.as_json()}))
     columns: list[LookedAt] = [
         {"column": c.name, "kind": c.kind, "distinct": c.distinct, "why": c.why} for c in found.columns
     ]
-    return {"format": found.how.format, "rows": n_rows, "unreadable": n_bad, "looked_at": found.n_rows,
-            "columns": columns}  # fmt: skip
+    return {"format": found.how.format, "rows": n_rows, "unreadable": broken.n, "why": broken.lines(),
+            "looked_at": found.n_rows, "columns": columns}  # fmt: skip
 
 
 def _rare(found: Suggestion) -> list[str]:

@@ -30,6 +30,7 @@ PIECE = 2**24  # bytes of decompressed text
 BLOCK = 2**21  # bytes parsed at a time
 SOURCE_BITS, PIECE_BITS, ROW_BITS = 20, 20, 24
 BOM, NEWLINE = b"\xef\xbb\xbf", 10
+UTF_16 = b"\xff\xfe", b"\xfe\xff"  # begin such text, as spreadsheets on Windows write it
 
 
 def _open_zstd(file: BinaryIO, mode: str) -> pa.NativeFile:
@@ -120,13 +121,15 @@ def look_at(path: str, number: int) -> Source:
 
     Raises
     ------
-    DataError : for a compression that is not known, or too many or too large files.
+    DataError : for a compression that is not known, text in UTF-16, or too many or too large files.
     """
     with files.open_binary(path) as file:
         start = file.read(6)
     size, mtime_ns = files.status(path)
     if start.startswith(b"PAR1"):
         raise DataError("this is a Parquet file already; open it with Dataset, no conversion is needed", file=path)
+    if start.startswith(UTF_16):
+        raise DataError("the text is in UTF-16; write it as UTF-8: iconv -f UTF-16 -t UTF-8 OLD > NEW", file=path)
     if number >= 2**SOURCE_BITS or size > PIECE * 2**PIECE_BITS:
         raise DataError("more than a million files, or a file of more than 16 TiB; convert in parts", file=path)
     return Source(path, number, any(start.startswith(mark) for mark in COMPRESSIONS), size, mtime_ns)
