@@ -109,8 +109,7 @@ def show(found: Forgotten, output: str, receipt: str) -> None:
         ("receipt", receipt),
     ], indent="  ")  # fmt: skip
     for one in told["places"]:
-        if one["done"] == "stays":
-            terminal.note(f"stays: {one['path']} ({one['what']})")
+        terminal.note(f"{one['done']}: {one['path']} ({one['what']})")
     for one in told.get("earlier", ()):
         if one["done"] == "stays":
             terminal.note(f"stays since an earlier request: {one['path']} ({one['what']})")

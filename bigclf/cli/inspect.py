@@ -406,7 +406,24 @@ def certificate_text(certificate: Mapping[str, float] | None) -> str | None:
 
 
 def parameters_text(method: Mapping[str, object]) -> str:
-    return ", ".join(f"{name}={_short(value)}" for name, value in method.items() if value is not None)
+    """``loss=hinge, C=1, bias=feature``; whether the bias is free is said by its own word, not by a number."""
+    told = {name: value for name, value in method.items() if value is not None and name != "free_bias"}
+    if isinstance(told.get("bias"), float):  # as a run has it
+        told["bias"] = "free" if method.get("free_bias") else "feature" if told["bias"] else "none"
+    return ", ".join(f"{name}={_short(value)}" for name, value in told.items())
+
+
+def plan_text(plan: Mapping[str, Any]) -> str | None:
+    """``all rows in memory, 20.1 MB planned, float64 weights, seed 0``."""
+    if not plan:
+        return None
+    held = plural(plan.get("set_rows", 0), "row")
+    rows = ("all rows in memory" if plan.get("resident") else f"rows read anew in each pass, {held} of them kept"
+            if plan.get("set_rows") else "rows read anew in each pass")  # fmt: skip
+    planned = (plan.get("memory") or {}).get("planned")
+    parts = [rows, planned and f"{format_bytes(planned)} planned", f"{plan.get('dtype', 'float64')} weights",
+             f"seed {plan.get('seed', 0)}"]  # fmt: skip
+    return ", ".join(part for part in parts if part)
 
 
 def disk_text(plan: Mapping[str, Any] | None) -> str | None:
@@ -545,7 +562,7 @@ def _print_run(directory: str, told: RunRead, most: int = 12) -> None:
             ("parameters", parameters_text({"loss": identity.get("loss"), **identity.get("settings", {})})),
             ("data", rows_text(data["n_rows"], data["nnz"]) if {"n_rows", "nnz"} <= {*data} else None),
             ("limits", parameters_text({**run.get("limits", {}), "tol": identity.get("tol")})),
-            ("plan", ", ".join(f"{k}={_amount(k, v)}" for k, v in plan.items() if not isinstance(v, (list, dict)))),
+            ("plan", plan_text(plan)),
             ("disk", disk_text(plan)),
             ("groups", f"{groups:,}" if groups > 1 else None),
             ("cluster", cluster_text(history)),

@@ -925,7 +925,20 @@ def make_directory(path: PathLike) -> None:
     try:
         os.makedirs(path, exist_ok=True)
     except OSError as error:
+        if refuses_to_write(error):
+            raise RunError(cannot_write(path, error)) from error
         raise RunError(f"cannot make the directory {os.fspath(path)!r}: {error.strerror}") from error
+
+
+def refuses_to_write(error: OSError) -> bool:
+    """Whether a file or directory could not be made for want of permission, and not read."""
+    return error.errno in (errno.EROFS, errno.EACCES, errno.EPERM) and bool(error.filename) and not (
+        os.path.lexists(error.filename))  # fmt: skip
+
+
+def cannot_write(path: PathLike, error: OSError) -> str:
+    """What is to be said where ``path`` cannot be made: the directory that there is, and not a name of ours below."""
+    return f"cannot write in {nearest_directory(path)!r}: {error.strerror}; name another directory"
 
 
 def remove(path: PathLike) -> None:
@@ -1159,7 +1172,7 @@ def probe_writable(directory: PathLike) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        raise RunError(f"cannot write in {os.fspath(directory)!r}: {error.strerror}; name another directory") from error
+        raise RunError(cannot_write(directory, error)) from error
 
 
 def scratch_directory(preferred: PathLike | None = None) -> str:

@@ -484,6 +484,8 @@ def test_the_command_prints_the_receipt_and_takes_rows_from_a_file(tmp_path):
     further = ["forget", str(tmp_path / "m.bigclf"), "-o", str(tmp_path / "n.bigclf"), "--rewrite", "--rows", "1"]
     later = CliRunner().invoke(main, further)
     assert f"stays since an earlier request: {tmp_path / 'rows' / 'part-00000.parquet'}" in later.stdout
+    assert f"replaced: {tmp_path / 'left' / 'part-00000.parquet'} (shard with such rows)" in later.stdout
+    assert f"removed: {tmp_path / 'm.bigclf.run'} (run: dual variables" in later.stdout
     again = CliRunner().invoke(main, [*line, "--rows", "1,2", "--overwrite", "--json"])
     assert json.loads(again.stdout)["rows"]["forgotten"] == 2
     wrong = CliRunner().invoke(main, [*line, "--rows", "1,x", "--overwrite"])

@@ -4,6 +4,7 @@ import errno
 import functools
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -218,7 +219,9 @@ def test_inspect_data_model_and_run(place, tmp_path):
     model = json.loads(bigclf("inspect", place / "model", "--json")[0])
     assert model["kind"] == "model" and model["classes"] == [-1, 1] and model["certificate"]["gap"] <= 1e-4
     bigclf("fit", place / "shards", "-o", tmp_path / "m", "--run-dir", tmp_path / "run", "--algo", "pa1", "--epochs", 5)
-    assert "a run of pa1, 5 epochs" in bigclf("inspect", tmp_path / "run")[0]
+    told = bigclf("inspect", tmp_path / "run")[0]
+    assert "a run of pa1, 5 epochs" in told and "bias=feature" in told and "free_bias" not in told
+    assert re.search(r"\n  plan +all rows in memory, [\d.]+ MB planned, float64 weights, seed 0\n", told), told
     run = json.loads(bigclf("inspect", tmp_path / "run", "--json")[0])
     assert run["kind"] == "run" and run["history"][-1]["epoch"] == 5
 

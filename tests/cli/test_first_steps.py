@@ -3,6 +3,7 @@
 import ast
 import itertools
 import json
+import os
 import random
 import re
 import shlex
@@ -286,6 +287,32 @@ def test_a_proposal_tells_of_a_separator_in_the_label(tmp_path):
     assert "were found" not in again and "# column" not in run("inspect", place, "--suggest", "--label", "a")[1]
 
 
+def test_a_size_without_a_unit_is_no_size_of_bytes(tmp_path, folder):
+    people = folder / "people.csv"
+    for memory, said in (("256", "256 without a unit is 256 bytes; did you mean 256MB?"), ("1 ", "is 1 byte; did")):
+        code, _, told = run("fit", people, "--label", "answer", "--memory", memory, "-o", tmp_path / "m.bigclf")
+        assert code == 2 and said in " ".join(told.split())
+    told = run("fit", people, "--label", "answer", "--memory", "256B", "-o", tmp_path / "m.bigclf")
+    assert told[0] == 1 and "memory=256 B is too small" in told[2]
+    told = run("fit", people, "--label", "answer", "--memory", "256000000", "-o", tmp_path / "m.bigclf")
+    assert told[0] == 0, told
+
+
+@pytest.mark.skipif(not os.path.isdir("/sys"), reason="needs a directory in which nobody makes files")
+def test_a_directory_that_cannot_be_written_in_is_named_by_every_command(folder):
+    people, model = folder / "people.csv", folder / "m.bigclf"
+    for words in (
+        ("fit", people, "--label", "answer", "-o", "/sys/m"), ("predict", model, people, "-o", "/sys/p.csv"),
+        ("convert", people, "/sys/out", "--label", "answer", "--numeric", "age"),
+        ("evaluate", model, people, "-o", "/sys/e.json"), ("report", model, "-o", "/sys/r.html"),
+        ("fit", people, "--label", "answer", "-o", "/sys/new/directory/m"),
+        ("generate", "/sys/g.svm", "--rows", 10, "--features", 1000),
+    ):  # fmt: skip
+        code, _, said = run(*words)
+        assert code in (1, 3, 5) and "cannot write in '/sys': " in said, (words, said)
+        assert said.endswith("; name another directory\n") and len(said.splitlines()) == 1
+
+
 def test_a_table_read_as_svmlight_is_told_to_be_one(tmp_path):
     for before in (("age,town,answer",), ("5.1,3.5,1.4,0.2",)):
         place = table(tmp_path / "rows.dat", before=before)
@@ -321,7 +348,7 @@ def test_paths_that_are_nearly_right_are_guessed(folder, monkeypatch):
 def test_what_fails_leaves_no_directories(tmp_path, folder):
     people = folder / "people.csv"
     for words in (
-        ["fit", people, "--label", "nope"], ["fit", people, "--label", "answer", "--memory", 10],
+        ["fit", people, "--label", "nope"], ["fit", people, "--label", "answer", "--memory", "10kB"],
         ["fit", people, "--label", "answer", "--algo", "newton", "--param", "zz=1"], ["fit", tmp_path / "none.csv"],
         ["sweep", people, "--label", "nope", "--grid", "C=1"], ["path", people, "--label", "nope", "--C", "1,2"],
     ):  # fmt: skip

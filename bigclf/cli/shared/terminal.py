@@ -25,7 +25,7 @@ from bigclf.errors import CONVERT_FIRST, BigclfError, ClusterError, Interrupted,
 from bigclf.progress import console, console_in_use, longest_pause
 from bigclf.texts import ON_STDERR, ON_STDOUT, Guarded, in_json, masked_key
 from bigclf.texts import remember as remember
-from bigclf.units import near, nearest
+from bigclf.units import near, nearest, parse_bytes, plural
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -97,6 +97,10 @@ def _describe(error: Exception) -> tuple[str, int]:
             1,
         )
     if isinstance(error, OSError):
+        from bigclf import files
+
+        if files.refuses_to_write(error):
+            return files.cannot_write(error.filename, error), 1
         place = f"{error.filename}: " if error.filename else ""
         return f"{place}{error.strerror or error}", 1
     return (
@@ -444,18 +448,21 @@ def tables() -> Console:
 # Parameters
 
 
+LEAST_BARE = 1_000_000  # bytes: a smaller number without a unit lacks one
+
+
 class Size(click.ParamType):
     """A size in bytes such as ``256MB``; kept as text, refused when it is none."""
 
     name = "size"
 
     def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> str | float:
-        from bigclf.units import parse_bytes
-
         try:
-            parse_bytes(value)
+            size = parse_bytes(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+        if size < LEAST_BARE and str(value).strip().isdigit():
+            self.fail(f"{value} without a unit is {plural(size, 'byte')}; did you mean {value}MB?", param, ctx)
         return value
 
 
