@@ -15,6 +15,7 @@ from bigclf.data.arrays import listed_names
 from bigclf.errors import ConvergenceWarning, DataError, RunError
 from bigclf.machine import anonymous_bytes
 from bigclf.maths.block import Block
+from bigclf.maths.side_by_side import MOST_TILE, tile_bytes
 from bigclf.methods import sparse_state
 from bigclf.metrics.figures import Evaluation, evaluate, share_trained_on
 from bigclf.metrics.label_figures import LabelsEvaluation
@@ -26,6 +27,7 @@ from bigclf.training.memory import PeakMemory
 from bigclf.training.plan import Plan, model_copies
 from bigclf.training.problems import progress_of
 from bigclf.training.pruning import pruned
+from bigclf.training.pruning_together import pruned_together
 from bigclf.training.run import Run
 from bigclf.training.sources import longest_row
 from bigclf.units import format_bytes, format_seconds, in_worker, plural
@@ -423,7 +425,9 @@ def prune(run: Run, source: Rows, tol: float) -> None:
     blocks: Callable[[], Iterable[Block]] = source.blocks
     if run.plan.resident and isinstance(run.engine, LocalEngine):
         blocks = run.engine.bench.loaded
-    found = pruned(run.problems, weights, objectives, blocks, tol)
+    together = len(weights) > 1 and tile_bytes(source.n_features, 0) <= MOST_TILE
+    drop = pruned_together if together else pruned
+    found = drop(run.problems, weights, objectives, blocks, tol)
     for status, one in zip(run.status, found, strict=True):
         status.weights, status.primal = one.weights, one.primal
 

@@ -422,6 +422,36 @@ def _moves(explicit: bool) -> Callable[..., ir.Value]:
     return intrinsic(moves)
 
 
+def _tiles(explicit: bool) -> Callable[..., None]:
+    """An intrinsic (tile, indices, values, first, end, sums, row): sums[row, k] = sum of tile[j, k] x_j over the
+    entries first:end in their order, for all eight k at once, with x_j = 1 unless ``explicit``; tile float64
+    [feature, 8], sums float64 [row, 8]."""
+
+    def tiles(typing, tile, indices, values, first, end, sums, row):  # type: ignore[no-untyped-def]
+        for array in (tile, sums):
+            if array.ndim != 2 or array.dtype != types.float64 or array.layout != "C":
+                raise TypingError(f"tiles in lanes are float64 [feature, {LANES}] and [row, {LANES}], not {array}")
+
+        def build(context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Values) -> ir.Value:
+            w, ix, v, out = (_opened(context, builder, signature, arguments, k) for k in (0, 1, 2, 5))
+            lines, into = (builder.bitcast(array.data, REALS.as_pointer()) for array in (w, out))
+            total = cgutils.alloca_once_value(builder, ir.Constant(REALS, [0.0] * LANES))
+            with cgutils.for_range_slice(builder, arguments[3], arguments[4], LONG(1)) as (p, _):
+                place = builder.load(builder.gep(ix.data, [p]))
+                place = place if place.type is LONG else builder.zext(place, LONG)
+                product = builder.load(builder.gep(lines, [place]), align=8)
+                if explicit:
+                    x = builder.fpext(builder.load(builder.gep(v.data, [p])), REAL)
+                    product = builder.fmul(product, _splat(builder, x))
+                builder.store(builder.fadd(builder.load(total), product), total)
+            builder.store(builder.load(total), builder.gep(into, [arguments[6]]), align=8)
+            return context.get_dummy_value()
+
+        return types.void(tile, indices, values, types.int64, types.int64, sums, types.int64), build
+
+    return intrinsic(tiles)
+
+
 @intrinsic
 def _element(typing: Context, array: types.Array, index: types.Type) -> Typed:
     def build(context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Values) -> ir.Value:
@@ -514,6 +544,19 @@ def _moves_in_python(explicit: bool) -> Callable[..., None]:
     return moves
 
 
+def _tiles_in_python(explicit: bool) -> Callable[..., None]:
+    """The same sums by numpy."""
+
+    def tiles(
+        tile: np.ndarray, indices: np.ndarray, values: np.ndarray, first: int, end: int, sums: np.ndarray, row: int
+    ) -> None:
+        sums[row] = 0
+        for p in range(first, end):
+            sums[row] += tile[indices[p]] * (float(values[p]) if explicit else 1.0)
+
+    return tiles
+
+
 def _no_room(weights: np.ndarray) -> None:
     return None
 
@@ -534,6 +577,7 @@ dot_lanes_ahead, sum_lanes_ahead = (
 )
 step_lanes, step_lanes_alike = ((_steps_in_python if INTERPRETED else _steps)(explicit) for explicit in (True, False))
 moment_lanes, pair_lanes = ((_moments_in_python if INTERPRETED else _moments)(explicit) for explicit in (True, False))
+tile_lanes, tile_lanes_alike = ((_tiles_in_python if INTERPRETED else _tiles)(explicit) for explicit in (True, False))
 move_lanes, move_lanes_alike = ((_moves_in_python if INTERPRETED else _moves)(explicit) for explicit in (True, False))
 room_for_pairs: Callable[..., object] = _no_room if INTERPRETED else _room
 element = operator.getitem if INTERPRETED else _element

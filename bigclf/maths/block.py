@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bigclf.compiled.jit import inlined, kernel
+from bigclf.compiled.jit import AHEAD, inlined, kernel, move, prefetch
 
 NO_SCALES = np.empty(0, np.float32)
 PER_ROW = ("labels", "weights", "norms", "ids")
@@ -125,6 +125,50 @@ def selected(block: Block, there: np.ndarray) -> Block:
     indices, values = (a[first : first + entries.size][entries] if a.size else a for a in (block.indices, block.values))
     per_row = {name: getattr(block, name)[there] for name in PER_ROW}
     return Block(indptr, indices, values, **per_row, scales=block.scales[there] if block.scales.size else block.scales)
+
+
+@kernel
+def gather_rows(block, rows, into):  # type: ignore[no-untyped-def]
+    """The rows ``rows`` of the block to the beginning of another one with room for them, whose indptr begins with 0."""
+    explicit, constant = block.values.size > 0, block.scales.size > 0
+    to = 0
+    for k in range(rows.size):
+        i = rows[k]
+        first, length = block.indptr[i], block.indptr[i + 1] - block.indptr[i]
+        if k + AHEAD < rows.size:
+            begin = block.indptr[rows[k + AHEAD]]
+            for p in range(begin, block.indptr[rows[k + AHEAD] + 1], 16):
+                prefetch(block.indices, p)
+                if explicit:
+                    prefetch(block.values, p)
+        move(into.indices, to, block.indices, first, length)
+        if explicit:
+            move(into.values, to, block.values, first, length)
+        if constant:
+            into.scales[k] = block.scales[i]
+        into.labels[k], into.weights[k], into.norms[k], into.ids[k] = (
+            block.labels[i],
+            block.weights[i],
+            block.norms[i],
+            block.ids[i],
+        )
+        to += length
+        into.indptr[k + 1] = to
+
+
+def room_for_rows(block: Block, rows: int, entries: int) -> Block:
+    """Memory for so many rows with so many entries, of the kind of the block's."""
+    explicit, constant = block.values.size > 0, block.scales.size > 0
+    return Block(
+        np.zeros(rows + 1, np.int64),
+        np.empty(entries, block.indices.dtype),
+        np.empty(entries if explicit else 0, np.float32),
+        np.empty(rows),
+        np.empty(rows),
+        np.empty(rows),
+        np.empty(rows, np.int64),
+        np.empty(rows if constant else 0, np.float32),
+    )
 
 
 def as_unsigned(indices: np.ndarray) -> np.ndarray:

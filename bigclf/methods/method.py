@@ -277,6 +277,8 @@ class Dual:
         None (``bigclf.methods.dual.conjugate_gradients``).
     span : loss -> kernels of steps over the span of what the last rounds did, or None
         (``bigclf.methods.dual.subspace_ascent``).
+    judge : loss -> kernel ``(block, margins, place, shared, rows, params, scores) -> Counts`` that says of rows whose
+        margins are known what ``update`` says, and moves none; None: margins are not made for several problems at once.
     """
 
     update: Callable[..., Callable[..., Any]]
@@ -288,6 +290,7 @@ class Dual:
     value: Callable[[Any], Callable[..., Any]]
     climb: Callable[[Any], Callable[..., int] | None]
     span: Callable[[Any], Any] = lambda loss: None
+    judge: Callable[[Any], Callable[..., Any]] | None = None
 
 
 class CollectedBytes(NamedTuple):
@@ -477,6 +480,11 @@ class Method:
     def by_duals(self) -> bool:
         """Whether that gap is from dual variables, by a sum over the rows of its own."""
         return isinstance(self.how, Dual)
+
+    @property
+    def judges(self) -> bool:
+        """Whether rows can be judged by margins that are made for several problems at once."""
+        return isinstance(self.how, Dual) and self.how.judge is not None
 
     @property
     def by_sums(self) -> bool:

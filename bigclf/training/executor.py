@@ -34,7 +34,7 @@ from bigclf.training.problems import Problem
 from bigclf.training.roles import learner_of
 from bigclf.training.roles.learner import Assignment, Learner
 from bigclf.training.roles.steps import SumsLearner
-from bigclf.training.roles.turn import Turn
+from bigclf.training.roles.turn import Turn, lots, teach_together
 from bigclf.training.summing import Summing
 from bigclf.training.visit import (
     STILL,
@@ -228,8 +228,13 @@ class Bench:
             _add_seconds(facts["busy"], took.items())
             return
         for block in self._blocks(visit, group):
-            share = Share(self.advance, block, len(turns))
-            self._team.each(turns, functools.partial(Turn.teach, block=block), self.idle, share.told)
+            if self.plan.tiled and visit.epoch > 1:
+                many = lots(turns)
+                told = Share(self.advance, block, len(many)).told
+                self._team.each(many, functools.partial(teach_together, block=block), self.idle, told)
+            else:
+                told = Share(self.advance, block, len(turns)).told
+                self._team.each(turns, functools.partial(Turn.teach, block=block), self.idle, told)
         if visit.segment == self.plan.segments - 1 and self.plan.set_rows:
             if len(self.plan.groups) == 1:  # else another group's blocks come next
                 self.stream.fetch(self._next_units(visit, group))

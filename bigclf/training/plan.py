@@ -20,6 +20,7 @@ from bigclf.data.chunk_table import Chunks
 from bigclf.data.shards import PART_BYTES
 from bigclf.errors import MemoryBudgetError
 from bigclf.maths.losses import BOXED
+from bigclf.maths.side_by_side import MOST_TILE, tile_bytes
 from bigclf.methods import METHODS, Setting, sparse_state
 from bigclf.methods.dual.conjugate_gradients import BYTES_A_ROW
 from bigclf.methods.dual.subspace_ascent import moves_bytes
@@ -28,6 +29,7 @@ from bigclf.stream import raw_store as raw
 from bigclf.stream import row_files, working_set
 from bigclf.training.problems import Problem
 from bigclf.training.sampling import ROOM
+from bigclf.training.visit import FEW
 from bigclf.units import format_bytes, plural
 
 if TYPE_CHECKING:
@@ -136,6 +138,8 @@ class Plan:
     store_bytes : size of the raw store (0: none is made).
     scant : the working set is so small that it gets all the room there is, and each of its rows twice the visits (not
         in runs begun before that was).
+    tiled : after the first epoch several problems look at all rows together, which stay in memory (not in runs begun
+        before that was).
     gathered : the working sets of all groups are solved in one place (``roles.gathered``; not in runs begun before that
         was); moves : and there is memory for steps along the last rounds' moves.
     in_turn : of chains of problems (a sweep's values of C) each round visits a multiple of so many, first those that
@@ -178,6 +182,7 @@ class Plan:
     gathered: bool = False
     moves: bool = False
     scant: bool = False
+    tiled: bool = False
     whole: bool = False
     redrawn: bool = False
     in_turn: int = 0
@@ -199,7 +204,7 @@ class Plan:
             del shared[name]
         if shared.pop("places"):
             shared["touched"] = True
-        for name in ("in_order", "grown", "gathered", "moves", "redrawn", "scant", "in_turn"):  # older runs do not say
+        for name in ("in_order", "grown", "gathered", "moves", "redrawn", "scant", "tiled", "in_turn"):  # older do not say
             if not shared[name]:
                 del shared[name]
         return shared | {"opportunistic": False}  # which older runs could be, and say
@@ -361,6 +366,7 @@ def _made(
         if not decodes and reads > 1:
             sizes.streamed_decoding = 0
         sizes.grows = sizes.grows and (not before or "grown" in before)
+        sizes.tiled = sizes.tiled and before.get("tiled", not before)
         sizes.repeats = sizes.repeats and reads > 1 and before.get("block_rounds", 1) > 0
         return sizes
 
@@ -430,6 +436,7 @@ def _made(
         block_rounds=block_rounds,
         places=problems[0].setting.places,
         gathered=gathered,
+        tiled=shape["resident"] and sizes.tiled,
         whole=whole,
         **shape,
     )
@@ -527,6 +534,15 @@ def _rounds(settings: dict[str, Any], groups: int, gathered: bool = False) -> in
     return GATHERED_ROUNDS if gathered else ROUNDS if groups == 1 else ROUNDS_OF_GROUPS
 
 
+def _looks_together(problems: list[Problem], source: Rows, edges: list[tuple[int, int]]) -> bool:
+    """Whether problems look at all rows together: of labels, by a loss that leaves most rows where they are."""
+    setting = problems[0].setting
+    stuck = setting.loss in BOXED or (setting.loss or "").startswith("squared")
+    rounds = _rounds(setting.settings, len(edges)) > 0 and setting.settings.get("schedule", "auto") == "auto"
+    small = tile_bytes(source.n_features, 0) <= MOST_TILE
+    return problems[0].label is not None and stuck and rounds and small
+
+
 class Sizes:
     """Bytes of what a run may hold; everything that depends on data and problems and not on the budget.
 
@@ -574,6 +590,7 @@ class Sizes:
         wants_none = self.setting.settings.get("inner_rounds") == 0 or self.setting.settings.get("working_set")
         smooth = self.method.by_duals and not self.boxed and self.schedule == "auto"
         self.repeats = smooth and self.alone and not wants_none  # each block's rows are gone over several times
+        self.tiled = self.alone and self.method.judges and _looks_together(problems, source, edges)
         self.copies = 1
         if not self.alone:  # the start of the epoch, a group's, what two levels of the tree join, and what comes of it
             self.copies = 5 + (len(edges) if segments > 1 else 0) + 2 * bool(self.setting.places)  # wider sums
@@ -684,7 +701,10 @@ class Sizes:
 
     def resident(self) -> dict[str, int]:
         """... with every row in memory, and as columns too where the method collects them."""
-        parts = {"data": 0 if self.in_memory else self.data, "scratch": self.at_once * self.group_rows * VIEW_BYTES}
+        scratch = self.group_rows * VIEW_BYTES
+        if self.tiled:
+            scratch += tile_bytes(self.source.n_features, self.group_rows) + self.data // FEW
+        parts = {"data": 0 if self.in_memory else self.data, "scratch": self.at_once * scratch}
         if self.proves_by_duals:  # of each problem the best weights (w, a group's v)
             if self.alone:  # ... of many that of the answer's, each in place of its state; v of those at work
                 parts["certificate"] = (self.k + (self.k == 1)) * self.narrow + self.at_once * self.weights

@@ -70,7 +70,7 @@ def pruned(
     ------
     RunError : the rows say another objective than the certificate: they are not those of the training.
     """
-    bounds = [max(primal, dual / (1 - tol)) for primal, dual in objectives]
+    bounds = bounds_of(objectives, tol)
     sizes = [np.sort(np.abs(w[:-1][w[:-1] != 0])) for w in weights]
     some = _Chosen(problems, weights, sizes, blocks)
     sums = some.sums(range(len(problems)), [ALL] * len(problems), SAMPLED)
@@ -82,7 +82,7 @@ def pruned(
     todo, last = list(range(len(problems))), False
     while todo:
         for n, total in zip(todo, some.sums(todo, [parts[n] for n in todo]), strict=True):
-            _require_same(total[0], objectives[n][0], problems[n])
+            require_same(total[0], objectives[n][0], problems[n])
             level = _within(total, bounds[n])
             if last or not _missed(level, parts[n]):
                 weights[n][:-1][_levels(weights[n], sizes[n], parts[n]) < level] = 0
@@ -93,7 +93,12 @@ def pruned(
     return [found[n] for n in range(len(problems))]
 
 
-def _require_same(total: float, primal: float, problem: Problem) -> None:
+def bounds_of(objectives: Sequence[tuple[float, float]], tol: float) -> list[float]:
+    """The most that each objective may come to."""
+    return [max(primal, dual / (1 - tol)) for primal, dual in objectives]
+
+
+def require_same(total: float, primal: float, problem: Problem) -> None:
     """RunError where the rows say another objective than the certificate."""
     if abs(total - primal) > AGREES * abs(primal):
         raise RunError(f"prune: the rows give the objective {total:.8g} for {problem.name!r}, the certificate "
@@ -168,14 +173,14 @@ class _Chosen(NamedTuple):
         levels = [_levels(self.weights[n], self.sizes[n], its) for n, its in zip(todo, parts, strict=True)]
         sums = [_squares(self.problems[n], self.weights[n], own) for n, own in zip(todo, levels, strict=True)]
         setting = self.problems[0].setting
-        add = _adder(setting.method.loss_of(setting.loss))
+        add = adder(setting.method.loss_of(setting.loss))
         with ThreadPoolExecutor(THREADS) as pool:
             for block in self.blocks():
 
                 def of(place: int, rows: Block = block) -> None:
                     n = todo[place]
                     settings, w = self.problems[n].setting.settings, self.weights[n]
-                    view = _sampled(self.problems[n].view(rows), every)
+                    view = sampled(self.problems[n].view(rows), every)
                     room, constant = np.empty((2, LEVELS + 2)), settings["bias"] * float(w[-1])
                     e = settings.get("epsilon") or 0.0
                     add(view, w, levels[place], constant, settings["C"], e, room, sums[place])
@@ -184,7 +189,7 @@ class _Chosen(NamedTuple):
         return sums
 
 
-def _sampled(view: Block, every: int) -> Block:
+def sampled(view: Block, every: int) -> Block:
     """Rows that do not have the class stand for ``every`` of them, or have weight 0."""
     if every == 1:
         return view
@@ -203,7 +208,7 @@ def _squares(problem: Problem, weights: np.ndarray, levels: np.ndarray) -> np.nd
 
 
 @functools.cache
-def _adder(loss: Loss) -> Callable[..., None]:
+def adder(loss: Loss) -> Callable[..., None]:
     """Kernel that adds the losses of a block's rows at each level to ``sums`` [level]; ``room`` [2, level]."""
     value_of, regression = loss.value, loss.regression
 

@@ -7,20 +7,24 @@ segment, so that it may be done again anywhere.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bigclf.compiled import large_pages
 from bigclf.compiled.jit import inner
+from bigclf.compiled.lanes import LANES
 from bigclf.errors import ModelFormatError
-from bigclf.maths.block import Counts
+from bigclf.maths.block import Block, Counts, gather_rows, room_for_rows, rows_of
 from bigclf.maths.mixing import settled
+from bigclf.maths.side_by_side import margins_of
 from bigclf.stream.row_files import Between, FiledArray
 
 STILL = "certify", "last"  # visits in which nothing is learned
 # What the weights of a run that may end before it is done are tried with: 0 and powers of two, which round nothing.
 SCALES = np.array([0.0, *(0.5**k for k in range(17))])
+FEW = 4  # of so many rows one may be copied, to lie beside others that are gone over again
 HALF_IS_NO_BETTER = 0.25  # times ||w||^2: most of P'(1), since P(1/2) >= P(1) - P'(1) / 2 + ||w||^2 / 8
 
 
@@ -274,6 +278,8 @@ class Scratch:
     def __init__(self, rows: int) -> None:
         self._scores, self._order = np.empty(rows), np.empty(rows, np.int64)
         self._labels, self._weights, self._members = np.empty(0), np.empty(0), np.empty(0, np.int64)
+        self._tile = self._margins = np.empty((0, LANES))
+        self._few: Block | None = None
 
     def scores(self, n: int) -> np.ndarray:
         if n > self._scores.size:
@@ -295,6 +301,24 @@ class Scratch:
         if n > self._labels.size:
             self._labels, self._weights = np.empty(n), np.empty(n)
         return self._labels[:n], self._weights[:n]
+
+    def few(self, view: Block, rows: np.ndarray) -> Block | None:
+        """A copy of some of the rows, which then lie together; None: they are more than one in ``FEW``."""
+        n, entries = view.n_rows // FEW, view.nnz // FEW
+        if rows.size > n or int((view.indptr[rows + 1] - view.indptr[rows]).sum()) > entries:
+            return None
+        if self._few is None or self._few.labels.size < n or self._few.indices.size < entries:
+            self._few = room_for_rows(view, n, entries)
+        gather_rows(view, rows, self._few)
+        return rows_of(self._few, 0, rows.size)
+
+    def margins(self, block: Block, weights: Sequence[np.ndarray]) -> np.ndarray:
+        """w_k . x_i without the bias, float64 [row, 8], of at most eight ``weights`` [feature + 1]."""
+        if self._tile.shape[0] < weights[0].size:
+            self._tile = np.zeros((weights[0].size, LANES))
+        if self._margins.shape[0] < block.n_rows:
+            self._margins = np.empty((block.n_rows, LANES))
+        return margins_of(block, weights, self._tile, self._margins)
 
 
 def gap_after(seen: float, before: float) -> float:

@@ -1,5 +1,7 @@
 """Rows with several labels each: lists in Parquet, indicators, figures, predictions, and what cannot be used."""
 
+import signal
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -335,7 +337,7 @@ def test_a_sample_of_rows_that_misleads_costs_no_proof(monkeypatch):
     asked = {"algo": "dcd", "C": 1.0, "tol": 1e-4, "prune": 0.1, "progress": False}
     good = bigclf.fit(X, y[:, 1], **asked)
     monkeypatch.setattr(
-        "bigclf.training.pruning._sampled", lambda v, every: v if every == 1 else v._replace(weights=0 * v.weights)
+        "bigclf.training.pruning.sampled", lambda v, every: v if every == 1 else v._replace(weights=0 * v.weights)
     )
     found = bigclf.fit(X, y[:, 1], **asked)
     assert 0 < np.count_nonzero(found.coef_) < D
@@ -481,3 +483,78 @@ def test_rows_of_rare_classes_that_crowd_are_gone_over_less_too(monkeypatch):
     X = words_in(np.random.default_rng(0), 1500)
     before, now = visits(X, np.arange(1500) % 60, monkeypatch, "RARE", 0.0)
     assert now < 0.75 * before
+
+
+def rare(n=2000, labels=20):
+    """Rows of words with labels that few have, and the indicator matrix."""
+    rng = np.random.default_rng(0)
+    X, Y = words_in(rng, n).astype(np.float32), np.zeros((n, labels), np.int64)
+    for j in range(labels):
+        Y[:, j] = (X[:, [j + 5]].toarray().ravel() > 0) & (rng.random(n) < 0.05)
+    return X, Y
+
+
+def test_labels_that_look_at_rows_together_are_certified_as_each_alone(monkeypatch):
+    """Few rows are gone over, most are only looked at, eight labels at a time; the optimum is that of each alone."""
+    X, Y = rare()
+    gone_over, teach = [], Learner.teach
+    monkeypatch.setattr(Learner, "teach", lambda me, view, order, scores: (
+        gone_over.append(order.size), teach(me, view, order, scores))[1])  # fmt: skip
+    model = bigclf.fit(X, Y, algo="dcd", C=1.0, tol=1e-4, progress=False)
+    assert model.result_.plan["tiled"] and max(gone_over) < X.shape[0]
+    for j, proof in enumerate(model.certificate["problems"]):
+        w = np.append(model.coef_[j], model.intercept_[j])
+        alone = bigclf.fit(X, 2 * Y[:, j] - 1, algo="dcd", C=1.0, tol=1e-4, progress=False)
+        assert not alone.result_.plan["tiled"]
+        assert objective(w, X, 2 * Y[:, j] - 1) == pytest.approx(proof["primal"], rel=1e-9)
+        assert proof["gap"] <= 1e-4 and proof["dual"] <= alone.certificate["primal"]
+        assert alone.certificate["dual"] <= proof["primal"]
+
+
+def test_who_learns_beside_a_label_changes_no_bit_of_it():
+    """Places of a tile depend on who is still learned; their sums do not."""
+    X, Y = rare()
+    asked = {"algo": "dcd", "C": 1.0, "tol": 1e-4, "progress": False}
+    all_of_them, some = (bigclf.fit(X, Y[:, :k], **asked) for k in (20, 9))
+    assert np.array_equal(all_of_them.coef_[:9], some.coef_)
+
+
+def test_a_run_of_labels_that_look_together_is_resumed_to_the_bit(tmp_path):
+    X, Y = rare()
+    asked = {"algo": "dcd", "C": 1.0, "tol": 1e-4, "progress": False}
+    place = str(tmp_path / "run")
+    whole = bigclf.fit(X, Y, **asked)
+
+    def stop(record):
+        signal.raise_signal(signal.SIGINT)
+
+    for number in range(3):  # at the end of its first epoch, then of the second ...
+        with pytest.raises(bigclf.errors.Interrupted):
+            bigclf.fit(X, Y, run_dir=place, resume=number > 0, callbacks=[stop], **asked)
+    again = bigclf.fit(X, Y, run_dir=place, resume=True, **asked)
+    assert again.result_.epochs > 3 and np.array_equal(again.coef_, whole.coef_)
+
+
+def test_pruning_many_labels_keeps_as_few_weights_as_one_by_one(monkeypatch):
+    """Trials of eight at a time come as near to the bound as the levels of each alone do."""
+    X, Y = rare()
+    asked = {"algo": "dcd", "C": 1.0, "tol": 1e-4, "prune": 0.05, "progress": False}
+    found = bigclf.fit(X, Y, **asked)
+    monkeypatch.setattr("bigclf.api.outcome.MOST_TILE", 0)
+    alone = bigclf.fit(X, Y, **asked)
+    assert found.facts["pruned"]["kept"] <= 1.03 * alone.facts["pruned"]["kept"] < found.facts["pruned"]["of"]
+    for j, proof in enumerate(found.certificate["problems"]):
+        w = np.append(found.coef_[[j]].toarray(), found.intercept_[j])
+        primal = objective(w, X, 2 * Y[:, j] - 1)
+        assert primal == pytest.approx(proof["primal"], rel=1e-9) and (primal - proof["dual"]) / primal <= 0.05
+        assert proof["gap"] > 0.04  # the room that there is has been used
+
+
+def test_pruning_refuses_rows_that_are_not_those_of_the_training(monkeypatch):
+    """Both ways of it look at the objective of all weights."""
+    X, Y = rare(600, 3)
+    loaded = bigclf.training.executor.Bench.loaded
+    monkeypatch.setattr(bigclf.training.executor.Bench, "loaded", lambda me: (
+        block._replace(labels=block.labels[::-1].copy()) for block in loaded(me)))  # fmt: skip
+    with pytest.raises(RunError, match="they are not the same rows"):
+        bigclf.fit(X, Y, algo="dcd", tol=1e-3, prune=0.05, progress=False)

@@ -121,6 +121,34 @@ def descend(loss: Loss):  # type: ignore[no-untyped-def]
     return update
 
 
+def judge(loss: Loss):  # type: ignore[no-untyped-def]
+    """Kernel that says of all rows what ``descend`` says at its visits, and moves none: their w . x_i are known
+    (``maths/side_by_side.py``), for this problem in margins[:, place]. The score of a row that can move is its gap."""
+    regression, value_of = loss.regression, loss.value
+    gap_of, freedom = dual_terms(loss).gap, dual_terms(loss).freedom
+
+    @kernel
+    def look(block, margins, place, shared, rows, params, scores):  # type: ignore[no-untyped-def]
+        alpha, e = rows.alpha, params.epsilon
+        constant = params.bias * shared.weights[shared.weights.size - 1]
+        seen, mistakes, total, gap = 0, 0, np.float64(0), np.float64(0)
+        for i in range(block.indptr.size - 1):
+            t, c = block.labels[i], params.C * block.weights[i]
+            if c == 0:
+                continue
+            m = (1.0 if regression else t) * (margins[i, place] + constant)
+            value, a = value_of(m, t, e), alpha[block.ids[i]]
+            seen += 1
+            mistakes += value > 0 if regression else m <= 0
+            total += c * value
+            lacks, free = gap_of(a, m, c, t, e), freedom(a, m, c, t, e)
+            gap += lacks
+            scores[i] = free if free < 0 else lacks
+        return Counts(seen, mistakes, 0, total, gap)
+
+    return look
+
+
 def measure(loss: Loss):  # type: ignore[no-untyped-def]
     """Kernel that adds a block's part of the certificate: both sums are exact whatever the precision of w.
 
@@ -261,6 +289,7 @@ METHODS = (
         rows=Rows,
         bind=lambda settings: Params(settings["C"], settings["bias"], settings.get("epsilon", 0.0), 1.0),
         update=descend,
+        judge=functools.cache(judge),
         certify=functools.cache(measure),
         scaled=functools.cache(scaled),
         along=functools.cache(along),

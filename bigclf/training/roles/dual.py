@@ -24,7 +24,7 @@ from bigclf.methods.method import Dual
 from bigclf.stream.row_files import RowStore
 from bigclf.stream.working_set import Members, WorkingSet
 from bigclf.training.plan import ACTIVE_SLACK, CYCLES_A_READ, PACE, ROUNDS_A_READ, SCANT_VISITS
-from bigclf.training.problems import Problem, taking_part
+from bigclf.training.problems import Problem, mark_fold, taking_part
 from bigclf.training.roles.conductor import Conductor, Ending, When
 from bigclf.training.roles.learner import Assignment, Learner
 from bigclf.training.roles.row_state import Followed, RowState
@@ -63,6 +63,9 @@ APART = 0.1, 0.1  # one of several groups: its gap is one among many
 # Where more than the share of all rows is near enough to be gone over again, only those that are nearer are. The rounds
 # are then cheap beside a pass (4,000 labels to 1e-3: 5.3 visits a row rather than 15.6; 150 classes: 7.5, not 14.6).
 CROWDED, NEARER, CHEAP, RARE = 1 / 3, 0.01, (0.8, 0.1), 0.02
+# Several problems that look at rows together: shares of the rows that are gone over at first.
+BEGINS_WITH, LEAST_FOREMOST = 16, 32  # of those without the label one in so many; of all rows one in so many at least
+ROUNDED = 1e-10  # of P: what margins that are made together may be off
 SUPPORTED, NARROW = 0.3, 10  # share of the gap that rounds over the support alone bring theirs to, and most of them
 STEP = 0.5  # of a visit to the rows that move, about: what a step of conjugate gradients takes
 CLIMBED, MOST_STEPS = 0.25, 3000  # conjugate gradients: share of the rounds' goal they aim at, most steps in a visit
@@ -201,10 +204,17 @@ class InnerRounds:
         """``view`` holds the rows in memory: the working set, or all rows of a resident group with the scores of the
         pass just made."""
         learner = self.learner
-        everything = taking_part(view)
+        everything = taking_part(view) if learner.begun is None else learner.begun
         slack = self._slack(scores[everything], view)
         live = everything[scores[everything] >= -slack]
-        primal = learner.tally.loss + 0.5 * square_of(learner.shared.weights) / len(self.plan.groups)
+        if self.plan.tiled:
+            live = self._foremost(live, scores, view)
+        few = scratch.few(view, live) if self.plan.tiled else None
+        if few is not None:
+            view, scores = few, scores[: few.n_rows]
+            everything = live = np.arange(few.n_rows)
+        square = square_of(learner.shared.weights) if learner.square is None else learner.square
+        primal = learner.tally.loss + 0.5 * square / len(self.plan.groups)
         solved, balanced = APART if not learner.alone else RESIDENT if self.plan.resident else STREAMED
         if slack < ACTIVE_SLACK:
             solved, balanced = CHEAP
@@ -238,6 +248,17 @@ class InnerRounds:
                 self.rows += STEP * (self.steps - before_it) * live.size
                 mark = left
         self.rounds = rounds
+
+    def _foremost(self, live: np.ndarray, scores: np.ndarray, view: Block) -> np.ndarray:
+        """Of the rows that begin to move now, those which lack most, as many as there are that have moved: most others
+        have no cause any more once these have."""
+        moved = self.learner.rows.alpha[view.ids[live]] > 0
+        waits = scores[live]
+        waits[moved] = 0.0
+        most = max(view.n_rows // LEAST_FOREMOST, int(np.count_nonzero(moved)))
+        if np.count_nonzero(waits > 0) <= most:
+            return live
+        return live[moved | (waits <= 0) | (waits >= np.partition(waits, -most)[-most])]
 
     def _slack(self, scores: np.ndarray, view: Block) -> float:
         """How far from being at hand the rows may score that are gone over again; of every row there is their scores
@@ -340,6 +361,8 @@ class DualLearner(Learner):
         several groups always takes its sums: they say how the groups are to go on."""
         super().begin(state, lesson, still, spare)
         self.set_tally = Tally()
+        self.square: float | None = None  # ||w||^2 at the start, once it is known
+        self.begun: np.ndarray | None = None  # the rows of the first pass, where it is not over all
         self.moves[:] = 0
         self.row_state.begin(lesson.certify, still)
         start: tuple[Any, Any] | None = None
@@ -434,8 +457,21 @@ class DualLearner(Learner):
         self.trial.weigh(view, self.params)
 
     def due(self, view: Block, members: np.ndarray) -> np.ndarray:
-        """Rows of the working set get their turn there."""
+        """Rows of the working set get their turn there; of a rare label a part of the rows without it is enough to
+        begin with."""
+        if self.plan.tiled and self._first:
+            return self._some(view, members)
         return members if self.set is None else self.outside(view, members)
+
+    def _some(self, view: Block, members: np.ndarray) -> np.ndarray:
+        """The rows that have the label, if they are rare, and one in ``BEGINS_WITH`` of the others; all, if not."""
+        having = view.labels[members] > 0
+        if np.count_nonzero(having) > RARE * members.size:
+            return members
+        drawn = np.empty(members.size, np.bool_)
+        mark_fold(members, 0, self.random()[0], BEGINS_WITH, 0, drawn)
+        self.begun = members[having | drawn]
+        return self.begun
 
     def after_pass(self, view: Block, members: np.ndarray, scores: np.ndarray) -> None:
         """Rows that earn it enter the working set; as many of it are visited as the block's rows earn."""
@@ -447,6 +483,14 @@ class DualLearner(Learner):
             times = SCANT_VISITS if self.plan.scant else 1.0
             most = CYCLES_A_READ * self.set.n_rows / self.group_rows
             self.visits.earn(times * min(ROUNDS_A_READ, most) * view.n_rows)
+
+    def judge(self, view: Block, margins: np.ndarray, place: int, scores: np.ndarray, tol: float | None) -> bool:
+        """By a kernel that moves nothing; the gaps of all rows are that of the weights, but for rounding."""
+        assert self.how.judge is not None
+        judge = self.how.judge(self.problem.setting.method.loss_of(self.problem.setting.loss))
+        self.tally.add(judge(view, margins, place, self.shared, self.rows, self.params, scores))
+        self.square = square_of(self.shared.weights)
+        return tol is not None and self.tally.gap <= (tol + ROUNDED) * (self.tally.loss + 0.5 * self.square)
 
     def look(self, view: Block) -> None:
         """The certificate, and losses of scaled weights."""
@@ -585,6 +629,8 @@ class DualConductor(Conductor):
         every read where nothing estimates the gap."""
         if self.limits.tol is None or when.epoch == 1 or self.limits.proves_apart:
             return False
+        if self.plan.tiled:  # it is made where all rows' margins say that it is time
+            return True
         every = not self.alone or self.plan.schedule != "auto"
         return every and not self.plan.resident or self.status.certify_next
 

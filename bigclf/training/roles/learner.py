@@ -174,6 +174,11 @@ class Learner:
     def after_pass(self, view: Block, members: np.ndarray, scores: np.ndarray) -> None:
         """``scores`` : what the kernel said of the rows ``members``."""
 
+    def judge(self, view: Block, margins: np.ndarray, place: int, scores: np.ndarray, tol: float | None) -> bool:
+        """In place of a pass: count and score all rows by their ``margins`` [row, problem], its own at ``place``;
+        whether a certificate is likely to be within ``tol``."""
+        raise TypeError(f"{self.problem.setting.method.name} looks at rows as it learns from them")
+
     def look_at(self, scratch: Scratch, idle: Callable[[], None], block: Block) -> None:
         """``look`` at a block that streams by."""
         self.look(self.view(block, scratch))
