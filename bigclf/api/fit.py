@@ -25,6 +25,7 @@ from bigclf.api.outcome import (
     prune,
     result_of,
     share_seen,
+    silence,
     validation,
     warn_of_limits,
 )
@@ -203,8 +204,11 @@ def _solved(
 
         model = in_turns(turns, options, train)
         model.result_.memory["peak"] = max(model.result_.memory["peak"], peak.peak)  # joining the turns, too
-        return model, len(source.warnings), stall
-    return train_settled(source, problems, plan, options, peak, link), len(source.warnings), stall
+    else:
+        model = train_settled(source, problems, plan, options, peak, link)
+    if said := silence(model, source):
+        model.result_.warnings = model.facts["warnings"] = [*model.result_.warnings, *said]
+    return model, len(source.warnings), stall
 
 
 def train_settled(

@@ -14,7 +14,7 @@ from bigclf.cluster.book import Patience
 from bigclf.data.arrays import listed_names
 from bigclf.errors import ConvergenceWarning, DataError, RunError
 from bigclf.machine import anonymous_bytes
-from bigclf.maths.block import Block
+from bigclf.maths.block import Block, rows_of
 from bigclf.maths.side_by_side import MOST_TILE, tile_bytes
 from bigclf.methods import sparse_state
 from bigclf.metrics.figures import Evaluation, evaluate, share_trained_on
@@ -522,6 +522,25 @@ def kept_state(run: Run) -> dict[str, np.ndarray]:
     if not beside and all(p.setting.is_answer(state) for p, state in zip(run.problems, states, strict=True)):
         return {}
     return {f"{n}.{name}": array for n, state in enumerate(states) for name, array in state._asdict().items()} | beside
+
+
+LOOKED_AT = 1000  # rows
+
+
+def silence(model: Model, source: Rows) -> list[str]:
+    """What is to be said of a model of several labels that gives none of them to any of the first rows."""
+    if source.sets is None:
+        return []
+    block = next(iter(source.blocks()), None)
+    if block is None or not block.n_rows:
+        return []
+    rows = rows_of(block, 0, min(LOOKED_AT, block.n_rows))
+    if any((scores >= 0).any() for _, scores, _ in model.pieces(rows)):
+        return []
+    return [
+        f"the model gives no label to any of the first {plural(rows.n_rows, 'row')} it was trained on: it ranks labels "
+        "(predict --top), but no decision value is 0 or more; a larger C, or class_weight='balanced', gives more"
+    ]
 
 
 def warn_of_limits(result: Result, options: Mapping[str, object]) -> None:

@@ -29,8 +29,8 @@ class LabelsEvaluation(Figures):
     subset_accuracy : the share of rows whose labels are all right and no other.
     hamming_loss : the share of wrong answers among all pairs of a row and a label.
     micro_precision, micro_recall, micro_f1 : of all pairs together; macro_f1 : the plain mean of the labels' F1.
-    precision_at : for k of 1, 3 and 5 the mean share of the k labels with the greatest decision values that the row
-        has.
+    precision_at : for k of 1, 3 and 5, as far as the model has so many labels, the mean share of the k labels with the
+        greatest decision values that the row has.
     ranking_average_precision : the mean, over the labels of each row, of the share of its labels among all that rank as
         high (scikit-learn's label_ranking_average_precision_score; 1 for a row without labels).
     coverage_error : how many labels one has to go down to in the mean to have all that the row has.
@@ -162,15 +162,25 @@ class PartialLabels:
             micro_recall=right / truly if truly else 0.0,
             micro_f1=2 * right / (truly + predicted) if truly + predicted else 0.0,
             macro_f1=float(np.mean([row["f1"] for row in f1])),
-            precision_at={k: int(hits) / (k * self.n) for k, hits in zip(AT, self.hits, strict=True)},
+            precision_at={
+                k: int(hits) / (k * self.n) for k, hits in zip(AT, self.hits, strict=True) if k <= self.right.size
+            },
             ranking_average_precision=math.fsum(self.ranking) / self.n,
             coverage_error=math.fsum(self.coverage) / self.n,
             classes=model.classes_.tolist(),
             f1=f1,
             unknown=unknown,
             unseen=self.unseen,
-            notes=[*_notes(unknown), *([unseen_text(self.unseen, model.n_features)] if self.unseen else [])],
+            missing={f"precision at {k}": f"the model has {self.right.size} labels" for k in AT if k > self.right.size},
+            notes=[
+                *([] if predicted else [SILENT]),
+                *_notes(unknown),
+                *([unseen_text(self.unseen, model.n_features)] if self.unseen else []),
+            ],
         )
+
+
+SILENT = "the model gives no label to any of these rows: no decision value is 0 or more"
 
 
 def _unknown(model: Model, sets: LabelSets) -> dict[object, int]:

@@ -485,6 +485,29 @@ def test_rows_of_rare_classes_that_crowd_are_gone_over_less_too(monkeypatch):
     assert now < 0.75 * before
 
 
+def test_a_model_that_gives_no_label_says_so(tmp_path, caplog):
+    X, y = rows()
+    few = np.zeros_like(y)
+    few[5, 0] = few[7, 1] = few[9, 2] = few[7, 3] = 1
+    asked = {"algo": "dcd", "tol": 1e-3, "progress": False}
+    model = bigclf.fit(X, few, C=1e-3, **asked)
+    assert "gives no label to any of the first 300 rows it was trained on" in caplog.text
+    model.save(tmp_path / "m.bigclf")
+    assert any("gives no label" in text for text in bigclf.load(tmp_path / "m.bigclf").facts["warnings"])
+    found = bigclf.evaluate(model, X, y[:, :4])
+    assert found.mean_predicted == 0 and found.notes[0].startswith("the model gives no label to any of these rows")
+    caplog.clear()
+    assert bigclf.evaluate(bigclf.fit(X, y, C=1.0, **asked), X, y).notes == [] and "gives no label" not in caplog.text
+
+
+def test_no_precision_is_told_at_more_labels_than_there_are():
+    X, y = rows()
+    found = bigclf.evaluate(bigclf.fit(X, y[:, :4], algo="dcd", progress=False), X, y[:, :4])
+    assert list(found.precision_at) == [1, 3] and found.missing == {"precision at 5": "the model has 4 labels"}
+    shown = dict(found.lines())
+    assert "precision at 3" in shown and "precision at 5" not in shown
+
+
 def rare(n=2000, labels=20):
     """Rows of words with labels that few have, and the indicator matrix."""
     rng = np.random.default_rng(0)
