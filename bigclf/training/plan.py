@@ -27,7 +27,7 @@ from bigclf.methods.dual.subspace_ascent import moves_bytes
 from bigclf.methods.method import Dual, Steps
 from bigclf.stream import raw_store as raw
 from bigclf.stream import row_files, working_set
-from bigclf.training.problems import Problem
+from bigclf.training.problems import PROBLEM_BYTES, Problem
 from bigclf.training.sampling import ROOM
 from bigclf.training.visit import FEW
 from bigclf.units import format_bytes, plural
@@ -366,6 +366,8 @@ def _made(
         if not decodes and reads > 1:
             sizes.streamed_decoding = 0
         sizes.grows = sizes.grows and (not before or "grown" in before)
+        if before and "notes of problems" not in before.get("memory", {}):
+            sizes.notes = 0
         sizes.tiled = sizes.tiled and before.get("tiled", not before)
         sizes.repeats = sizes.repeats and reads > 1 and before.get("block_rounds", 1) > 0
         return sizes
@@ -590,6 +592,7 @@ class Sizes:
         wants_none = self.setting.settings.get("inner_rounds") == 0 or self.setting.settings.get("working_set")
         smooth = self.method.by_duals and not self.boxed and self.schedule == "auto"
         self.repeats = smooth and self.alone and not wants_none  # each block's rows are gone over several times
+        self.notes = max(0, self.k * PROBLEM_BYTES - SLACK_BYTES)  # of few of them the slack has them
         self.tiled = self.alone and self.method.judges and _looks_together(problems, source, edges)
         self.copies = 1
         if not self.alone:  # the start of the epoch, a group's, what two levels of the tree join, and what comes of it
@@ -669,6 +672,8 @@ class Sizes:
     def always(self) -> dict[str, int]:
         """What a run holds however it goes."""
         parts = {"state": self.k * self.state}
+        if self.notes:
+            parts["notes of problems"] = self.notes
         if self.source.feature_ids is not None:  # and on their way into the model's file
             parts["numbers of features"] = MODEL_COPIES * self.source.feature_ids.numbers.nbytes
         if self.sides:

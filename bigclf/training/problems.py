@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import numbers
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -76,6 +77,13 @@ class Problem(NamedTuple):
     fold: Fold | None = None
     start: tuple[tuple[int, float], ...] = ()
     label: OfLabel | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Of one class against the rest its number travels, and no array of what every class is to it."""
+        targets = self.targets
+        if targets is None or targets.size <= 2 or targets.base is not _line(targets.size):
+            return Problem, tuple(self)
+        return _against_rest, (self._replace(targets=None), targets.size, int(np.argmax(targets)))
 
     def view(self, block: Block, first_row: int = 0, into: tuple[np.ndarray, np.ndarray] | None = None) -> Block:
         """The block as this problem sees it: targets for class codes, weights times class weights, 0 in its fold.
@@ -214,17 +222,18 @@ def progress_of(problem: Problem, rows: int, mistakes: int, loss: float) -> dict
 
 
 SMALL = 8_000_000  # bytes that are written down whatever the memory is: the plan then says how much is needed
+PROBLEM_BYTES = 16_000  # what a run notes of a problem beside its arrays: how far it is, its history, its checkpoint
 
 
 def require_few(n_classes: int, setting: Setting, memory: int, answers: int = 1) -> None:
-    """MemoryBudgetError where the problems of so many classes, one against the rest, are too many to be written down:
-    each says of every class what it is to it. ``answers`` : points of a sweep times its folds."""
-    size = 8 * n_classes * n_classes * answers
+    """MemoryBudgetError where the problems of so many classes, one against the rest, are too many whatever their
+    weights take. ``answers`` : points of a sweep times its folds."""
+    size = PROBLEM_BYTES * n_classes * answers
     if not setting.method.all_classes and n_classes > 2 and size > max(memory, SMALL):
         having = ", ".join(name for name, method in METHODS.items() if method.form.touched)
         many = f"{answers} times " if answers > 1 else ""
         raise MemoryBudgetError(
-            f"{n_classes:,} classes one against the rest are {many}as many problems, whose targets alone take "
+            f"{n_classes:,} classes one against the rest are {many}as many problems, whose notes alone take "
             f"{format_bytes(size)}, and "
             f"memory={format_bytes(memory)}; all classes at once, by weights of touched features, are learned by "
             f"{having} (multiclass='native')"
@@ -239,8 +248,22 @@ def make_problems(classes: np.ndarray, class_weights: np.ndarray, setting: Setti
         return [Problem("", np.arange(float(k)), class_weights, setting.of_classes(k))]
     if k == 2:
         return [Problem("", np.array([-1.0, 1.0]), class_weights, setting)]
-    line = np.full(2 * k - 1, -1.0)  # the targets of each problem are a part of it: k times k would be 200 MB of 5,000
+    return [Problem(str(label), targets_against_rest(k, i), class_weights, setting) for i, label in enumerate(classes)]
+
+
+@functools.lru_cache(4)
+def _line(k: int) -> np.ndarray:
+    line = np.full(2 * k - 1, -1.0)
     line[k - 1] = 1.0
-    return [
-        Problem(str(label), line[k - 1 - i : 2 * k - 1 - i], class_weights, setting) for i, label in enumerate(classes)
-    ]
+    return line
+
+
+def targets_against_rest(k: int, number: int) -> np.ndarray:
+    """float64 [class], 1 for the class of that number and -1 for the others: a part of one array for all of them, since
+    k times k numbers would be 200 MB of 5,000 classes."""
+    return _line(k)[k - 1 - number : 2 * k - 1 - number]
+
+
+def _against_rest(problem: Problem, k: int, number: int) -> Problem:
+    """As ``Problem.__reduce__`` left it."""
+    return problem._replace(targets=targets_against_rest(k, number))

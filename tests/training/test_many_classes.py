@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 import tracemalloc
@@ -14,7 +15,9 @@ from making import control_group
 import bigclf
 from bigclf.conversion.convert import write_shards
 from bigclf.errors import MemoryBudgetError
+from bigclf.methods import resolve
 from bigclf.training.plan import enough_text
+from bigclf.training.problems import OfLabel, Problem, make_problems
 from bigclf.units import parse_bytes
 
 CLASSES, FEATURES = 24, 1 << 17
@@ -132,4 +135,20 @@ def test_two_thousand_classes_take_what_was_planned_and_no_table_of_classes_time
     shards = one_row_each(tmp_path / "s", count, 10)
     bigclf.fit(shards, **WORDS | {"epochs": 1}, memory="200MB")  # what is imported and compiled is nobody's plan
     model, peak = traced(shards, **WORDS | {"epochs": 1}, memory="200MB", run_dir=str(tmp_path / "run"))
-    assert 8 * count**2 < peak <= model.result_.plan["memory"]["planned"] + 20e6  # 94 MB of 54, with such a table
+    planned = model.result_.plan["memory"]
+    assert planned["notes of problems"] > 20e6 and peak <= planned["planned"] + 5e6
+
+
+def test_problems_travel_without_a_table_of_classes_times_classes():
+    """What a job for a worker has of them: numbers in place of arrays, and the same problems at the other end."""
+    count = 600
+    problems = make_problems(np.arange(count), np.ones(count), resolve("dcd", None, None, None, {}))
+    there = pickle.dumps(problems)
+    assert len(there) < 400 * count < 8 * count**2 / 5
+    for mine, theirs in zip(problems, pickle.loads(there), strict=True):
+        assert np.array_equal(mine.targets, theirs.targets) and mine.name == theirs.name
+        assert np.array_equal(mine.class_weights, theirs.class_weights)
+    assert theirs.targets.base is pickle.loads(pickle.dumps(problems[:1]))[0].targets.base
+    several = Problem("label", np.array([-1.0, 1.0]), np.ones(2), None, label=OfLabel(1, np.arange(3), np.arange(2)))
+    again = pickle.loads(pickle.dumps(several))
+    assert np.array_equal(again.targets, several.targets) and again.label.number == 1
