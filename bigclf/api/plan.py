@@ -25,10 +25,11 @@ import psutil
 
 from bigclf import files
 from bigclf.api.fit import conducted
-from bigclf.api.plan_of_sweep import Points, of_grid, points_of, with_points
+from bigclf.api.plan_of_sweep import Points, of_classes, of_grid, points_of, with_points
 from bigclf.api.scaling import Outlook, as_gathered, lines_of, worker_counts
 from bigclf.api.turns import turns_of
 from bigclf.cluster.book import Patience
+from bigclf.cluster.engine import FILE_BYTES
 from bigclf.compiled.jit import cpu_type, sources_digest
 from bigclf.data.dataset import Dataset
 from bigclf.errors import RunError
@@ -36,7 +37,7 @@ from bigclf.files.caches import cache_directory
 from bigclf.limits import cores, memory_limit
 from bigclf.maths.deltas import place_dtype
 from bigclf.maths.mixing import FAN
-from bigclf.request.auto import Asked, decades_of, products
+from bigclf.request.auto import BY_SUMS, SUMS_READS, Asked, decades_of, products
 from bigclf.request.door import Shape, open_rows
 from bigclf.request.options import documented
 from bigclf.request.prepare import asked_of, default_epochs, prepare, with_method
@@ -50,6 +51,7 @@ from bigclf.training.executor import CACHE_SHARE, is_frugal
 from bigclf.training.plan import DECODERS, Plan, decoding_bytes, group_edges, settle
 from bigclf.training.problems import Problem
 from bigclf.training.roles.gathered import GatheredConductor
+from bigclf.training.roles.steps import keeps_rows
 from bigclf.training.sampling import ROOM
 from bigclf.training.visit import Part
 
@@ -66,6 +68,7 @@ SMALLER = 4  # times fewer chunks in the smaller one
 TIMES = 3  # that a trial is made: what compiled a kernel, or what other programs held up, took longer ...
 HELD_UP = 1.6  # ... or more than that times the least; new memory costs up to half as much again (measured)
 EPOCHS, SECONDS = 10, 1.5  # most of a trial: epochs of an online method, seconds
+BESIDE_SECONDS = 3.0  # ... of one that tells how much more another problem takes
 ROUNDS, MOST_GROUPS, MOST_HERE = 20, 64, 16  # most of one on a cluster: epochs, groups, processes
 DISK_BYTES = 64_000_000  # read from disk to see how fast it is
 BUNDLES = 4  # as the engine of a cluster has it
@@ -85,8 +88,8 @@ DIAGONALS = 0.07  # of reads by sums that bring the Hessian's diagonal too
 
 class Intent(NamedTuple):
     """What would be run: source, problems, plan, tolerance; ``footing`` : what ``fresh_process`` asks for; ``here`` :
-    processes of this machine that are to be the workers, or 0; ``dealt`` : workers share the problems; ``points`` : a
-    sweep's."""
+    processes of this machine that are to be the workers of its groups, or 0; ``dealt`` : workers share the problems;
+    ``points`` : a sweep's, or classes one against the rest; ``starts`` : processes of this machine to be started."""
 
     source: Dataset
     problems: list[Problem]
@@ -96,12 +99,13 @@ class Intent(NamedTuple):
     here: int
     dealt: bool = False
     points: Points | None = None
+    starts: int = 0
 
 
 class Trial(NamedTuple):
     """Of learning from the first chunks: entries, seconds of the first epoch and of a later one in the mean, bytes of a
     raw store for all, epochs until the tolerance was met (0: it was not), share of the entries that came to a gathered
-    set."""
+    set; passes over all rows that all visits come to, and the share of the reads after which row state goes on."""
 
     entries: int
     first: float
@@ -109,6 +113,8 @@ class Trial(NamedTuple):
     store: int
     passes: int
     shipped: float
+    work: float = 0.0
+    kept: float = 0.0
 
 
 class Crew(NamedTuple):
@@ -158,10 +164,13 @@ class Rates(NamedTuple):
     crew : what processes of this machine take, as ``Crew`` has it (None: there are none).
     store_bytes : what the raw store of all data takes. entries : that the larger trial learned from.
     touched, growth : distinct features among ``entries``, and the exponent by which they grow with more.
-    base, start : bytes and seconds that a process takes before its first row; kernels : of these, seconds to load them.
+    base, start : bytes and seconds that a process takes before its first row; kernels : of these, seconds to load them;
+        begin : seconds until processes of this machine are there to work.
     measured, cpu, load : when, on what, and how many processes wanted a core meanwhile.
     passes, longer : epochs until the larger trial met its tolerance (0: it did not), and the exponent by which they
-        grow with the rows; groups : of that trial; shipped : of its entries, as often as they came to a gathered set.
+        grow with the rows; groups : of that trial; shipped : of its entries, as often as they came to a gathered set;
+        kept : of its reads, those after which row state goes on and cannot be made anew. works : of problems that were
+        tried beside it, and of this one first, passes over all rows (0: they did not end).
     """
 
     first: float
@@ -184,6 +193,9 @@ class Rates(NamedTuple):
     shipped: float = SHIPPED_SHARE
     crew: Sequence[float] | None = None
     kernels: float = 0.0
+    kept: float = 0.0
+    works: Sequence[float] = ()
+    begin: float = 0.0
 
     def passes_of(self, nnz: int) -> float | None:
         """Epochs that so many entries take."""
@@ -204,7 +216,8 @@ def forecast(data: object, **given: object) -> dict[str, Any]:
         {base, planned, total: at most, likely, parts} of a process that makes visits, disk
         {raw_store, row_state, checkpoints}, bytes_read {shards, epoch} (all groups: on disk, in memory), network
         {up, down, epoch} (bytes of an epoch from and to workers), seconds {first, later} (an epoch; of a sweep one of
-        all points, and ``after`` these the best on all rows), rates, plan, and
+        all points, and ``after`` these the best on all rows; ``start`` : until processes of this machine are there,
+        before all of them), rates, plan, and
         ``turns`` where labels are learned in several: all other figures are then of the first.
 
     Raises
@@ -271,12 +284,18 @@ def _forecast(request: Request, known: Rates | None = None) -> dict[str, Any]:
     )  # fmt: skip
     dealt = workers > 1 and len(plan.groups) == 1 and len(problems) > 1
     here = min(workers, groups, MOST_HERE) if min(workers, groups) > 1 and request["bandwidth"] is None else 0
-    intent = Intent(source, problems, plan, tol, footing, here, dealt, points)
+    starts = min(workers, MOST_HERE) if workers > 1 and request["bandwidth"] is None else 0
+    intent = Intent(source, problems, plan, tol, footing, here, dealt, points, starts)
     alone, tried = intent, setting
+    if points is None and len(problems) > 1 and method.by_duals and plan.resident and len(plan.groups) == 1:
+        intent = intent._replace(points=(points := of_classes(problems, plan)))
     if points is not None:  # one of its problems tells of all
         one, its = settle(source, [points.one], **shape)
-        alone, tried = intent._replace(problems=one, plan=its, here=0, dealt=False), points.one.setting
+        alone = intent._replace(problems=one, plan=its, here=0, dealt=False, points=points)
+        tried = points.one.setting
     rates = _rates(alone, request["fresh"]) if known is None else _known(alone, known)
+    if points is not None:
+        intent = intent._replace(points=points.weighed(rates.works))
     shape_of = Shape(source.n_rows, source.n_features, source.nnz, square=_square(source))
     network = _network(intent, workers, rates, request["run_dir"])
     passes = _passes(alone, rates, asked_of(request, tried, shape_of, groups), most)
@@ -360,6 +379,8 @@ def _network(intent: Intent, workers: int, rates: Rates, run_dir: bool) -> dict[
     if setting.method.by_way and not setting.method.all_classes:
         up, down = (_vector(_features(source.nnz / n, source, rates), length) for n in (units, 1))
         up, down = units * (FIGURES + (1 + DIAGONALS) * up), min(workers, units) * (FIGURES + down)
+        if _rows_travel(intent, run_dir):  # what a row keeps, after each read that cannot make it anew
+            up += rates.kept * 8 * source.n_rows * setting.row_numbers
         up, down = len(problems) * up, len(problems) * down
         return {"up": int(up), "down": int(down), "epoch": int(up + down), "once": 0}
     row = setting.state_bytes(length + 1, plan.dtype) - setting.state_bytes(length, plan.dtype)
@@ -373,7 +394,7 @@ def _network(intent: Intent, workers: int, rates: Rates, run_dir: bool) -> dict[
     if tol is not None and setting.method.by_duals:  # a certificate is summed up beside the learning
         up += pieces * _travels(_features(source.nnz / pieces, source, rates), length, 8, 0)
         up += _travels(_features(source.nnz, source, rates), length, 8, 0) * (pieces < units)
-    if keeps and (intent.dealt or not run_dir):
+    if keeps and (intent.dealt or _rows_travel(intent, run_dir)):
         members = min(plan.grown[0] if plan.grown else plan.set_rows, source.n_rows)
         up += 8 * source.n_rows * setting.row_numbers + MEMBER_BYTES * n_groups * members
         up += CHOSEN_BYTES * min(n_groups * members, source.n_rows) * plan.gathered
@@ -390,6 +411,13 @@ def _counts_of(setting: Setting, plan: Plan) -> int:
     small, large = (setting.shared(n, plan.dtype) for n in (1, 2))
     names = () if setting.rule is None else setting.rule.counts
     return sum(getattr(large, name).nbytes - getattr(small, name).nbytes for name in names)
+
+
+def _rows_travel(intent: Intent, run_dir: bool) -> bool:
+    """Whether the row state of groups travels between workers and driver, and not through files of a directory."""
+    chunks, setting = intent.source.chunks, intent.problems[0].setting
+    rows = max(int(chunks.rows[a:b].sum()) for a, b in intent.plan.groups)
+    return not run_dir or rows * 8 * setting.row_numbers * len(intent.problems) <= FILE_BYTES
 
 
 def _moved(groups: int, units: int, workers: int, state: int) -> float:
@@ -421,6 +449,8 @@ def _passes(intent: Intent, rates: Rates, asked: Asked, most: int) -> float | No
         return min(float(most), tried)
     if method.name == "newton":
         return round(products(asked) * max(1.0, asked.C) ** 0.25)
+    if method.name == BY_SUMS:
+        return round(SUMS_READS * decades_of(asked))
     if method.name != "dcd" or (len(plan.groups) > 1 and not plan.gathered):
         return None
     return round((ONE_PASSES if len(plan.groups) == 1 else GATHERED_PASSES) * decades_of(asked))
@@ -478,7 +508,9 @@ def _seconds(
         later = max(later, size / rates.disk / at_once)
     beginning = rates.start if workers > 1 else rates.kernels  # a worker loads libraries, too, while the clock runs
     found = {"first": beginning + fixed + decode + later, "later": fixed + later}
-    if intent.points is not None:  # the best on all rows, by one worker a problem
+    if intent.starts:
+        found["start"] = rates.begin
+    if intent.points is not None and intent.points.best:  # the best on all rows, by one worker a problem
         turns = math.ceil(intent.points.best / (workers if intent.dealt else 1))
         found["after"] = turns * (passes or 1.0) * (rates.fixed + rates.later * source.nnz)
     return found
@@ -490,8 +522,9 @@ def _seconds(
 def _rates(intent: Intent, fresh: bool) -> Rates:
     """From the cache, else measured now and kept there."""
     setting, plan = intent.problems[0].setting, intent.plan
-    what = [intent.source.digest, setting.method.name, setting.loss, setting.settings, len(intent.problems),
-            plan.same_bits(), plan.threads, intent.tol, intent.footing, intent.here, cores(), cpu_type(),
+    beside = [one.setting.settings for one in intent.points.beside] if intent.points is not None else []
+    what = [intent.source.digest, setting.method.name, setting.loss, setting.settings, len(intent.problems), beside,
+            plan.same_bits(), plan.threads, intent.tol, intent.footing, intent.here, intent.starts, cores(), cpu_type(),
             sources_digest()]  # fmt: skip
     name = hashlib.blake2b(json.dumps(what, default=str).encode(), digest_size=16).hexdigest()
     path = files.join(cache_directory("rates"), f"{name}.json")
@@ -520,9 +553,16 @@ def _measured(intent: Intent) -> Rates:
     touched, growth = _spread(source, chunks)
     base, start, kernels = _footing(intent.footing)
     crew: list[float] | None = None
-    if intent.here:
-        start, those = _cluster_trial(intent)
-        crew = [*those]
+    begin = 0.0
+    if intent.starts:
+        began = time.perf_counter()
+        with linked(intent.starts, Patience()) as link:
+            assert link is not None
+            link.count(Patience().idle)
+            begin = time.perf_counter() - began
+            if intent.here:
+                start, those = _cluster_trial(intent, link)
+                crew = [*those]
     rates = Rates(
         first=max(0.0, first - fixed) / entries,
         later=slope,
@@ -541,8 +581,29 @@ def _measured(intent: Intent) -> Rates:
         groups=groups,
         crew=crew,
         kernels=kernels,
+        kept=trials[-1].kept,
+        works=_works(intent, chunks, groups),
+        begin=begin,
     )
     return _grown(rates, _growing(intent, chunks, groups, trials))
+
+
+def _works(intent: Intent, chunks: int, groups: int) -> list[float]:
+    """Passes over all rows that the visits of a problem come to, of the one that was tried and of those beside it: they
+    grow from a smaller trial to a larger one, and on to all rows (0: a trial did not end)."""
+    if intent.points is None or not intent.points.beside:
+        return []
+    found = []
+    for one in (intent.points.one, *intent.points.beside):
+        alone = intent._replace(problems=[one])
+        counts = sorted({max(groups, chunks // SMALLER), chunks})
+        less, *_, more = [_trial(alone, n, groups, most=BESIDE_SECONDS) for n in (counts[0], counts[-1])]
+        growth = MOST_GROWTH  # where the larger one did not end
+        if less.work and more.work and more.entries > less.entries:
+            growth = math.log(more.work / less.work) / math.log(more.entries / less.entries)
+        ended = more if more.work else less
+        found.append(ended.work * (intent.source.nnz / ended.entries) ** min(MOST_GROWTH, max(0.0, growth)))
+    return found
 
 
 def _known(intent: Intent, known: Rates) -> Rates:
@@ -605,13 +666,12 @@ def _sample_chunks(source: Rows) -> int:
     return max(1, int(np.searchsorted(np.cumsum(source.chunks.nnz), most, side="right")))
 
 
-def _cluster_trial(intent: Intent) -> tuple[float, Crew]:
+def _cluster_trial(intent: Intent, link: Link) -> tuple[float, Crew]:
     """Seconds until processes of this machine begin with their first visits, and what these take: from as few chunks as
     there are groups, and from more of them."""
     groups = min(len(intent.plan.groups), MOST_GROUPS, intent.source.n_chunks)
     chunks = min(intent.source.n_chunks, max(2 * groups, _sample_chunks(intent.source)))
-    with linked(intent.here, Patience()) as link:
-        told = [_rounds(intent, n, groups, link) for n in sorted({groups, chunks})]
+    told = [_rounds(intent, n, groups, link) for n in sorted({groups, chunks})]
     less, most = told[0], told[-1]
     turns = math.ceil(groups / min(intent.here, groups))
     beside = [max(0.0, each.later - turns * each.visit) for each in told]
@@ -657,7 +717,7 @@ def _best_trial(intent: Intent, chunks: int, groups: int) -> Trial:
 
 def _trial(
     intent: Intent, chunks: int, groups: int, link: Link | None = None, rounds: int = EPOCHS,
-    look: Callable[[Run], list[int]] | None = None,
+    look: Callable[[Run], list[int]] | None = None, most: float = SECONDS,
 ) -> Trial:  # fmt: skip
     """Learn from the first chunks as the plan has it, in so many groups."""
     source, problems, plan, tol, *_ = intent
@@ -675,10 +735,18 @@ def _trial(
         collected=min(sample.nnz, plan.collected),
     )
     method = problems[0].setting.method
+    works: list[float] = []
+    kept: list[bool] = []
+
+    def count(run: Run) -> list[int]:
+        works.append(1.0 + run.counts.again)
+        kept.append(method.by_way and keeps_rows(problems[0], run.states[0]))
+        return [] if look is None else look(run)
+
     options = RunOptions(
         progress=False, validate=None, callbacks=(), tol=tol, local_dir=None, init=None, resume=False,
-        epochs=method.epochs if tol is not None else rounds, max_seconds=SECONDS if link is None else None,
-        checkpoint_every=math.inf, patience=Patience(), early_stopping=None, give_up=look,
+        epochs=method.epochs if tol is not None else rounds, max_seconds=most if link is None else None,
+        checkpoint_every=math.inf, patience=Patience(), early_stopping=None, give_up=count,
     )  # fmt: skip
     with conducted(sample, problems, small, options, link, None) as (run, history):
         size = plan.store_bytes
@@ -688,7 +756,8 @@ def _trial(
         later = (history[-1]["seconds"] - first) / (epochs - 1) if epochs > 1 else first
         passes = epochs if all(conductor.status.done for conductor in run.conductors) else 0
         shipped = sum(each.gathered.shipped for each in run.conductors if isinstance(each, GatheredConductor))
-    return Trial(sample.nnz, first, later, size, passes, shipped / sample.nnz)
+    work = sum(works) if passes else 0.0
+    return Trial(sample.nnz, first, later, size, passes, shipped / sample.nnz, work, float(np.mean(kept or [False])))
 
 
 def _spread(source: Rows, chunks: int) -> tuple[int, float]:

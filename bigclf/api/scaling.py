@@ -6,7 +6,7 @@ from typing import NamedTuple, TypedDict
 
 import numpy as np
 
-from bigclf.request.spreading import DEALT, ONE_PASSES, PAYS, SET_SHARE
+from bigclf.request.spreading import DEALT, DEALT_PAYS, ONE_PASSES, PAYS, SET_SHARE
 
 
 class Outlook(NamedTuple):
@@ -117,6 +117,6 @@ def _advice(first: Outlook, each: Outlook) -> str:
     )
     if faster is None:
         return said + "one process is faster: groups that stay apart need many more passes" + few
-    if faster < PAYS:
+    if faster < (DEALT_PAYS if each.design == DEALT else PAYS):
         return said + f"one process is enough: they are predicted to have {faster:.2g} times its speed" + few
     return said + f"they pay, with {faster:.2g} times the speed of one process" + few

@@ -13,13 +13,12 @@ from bigclf.data.dataset import Dataset
 from bigclf.maths.losses import REGRESSION
 from bigclf.methods import METHODS, Method, Setting
 from bigclf.methods.method import Dual
-from bigclf.request.auto import Asked, choose, loss_for, stays_apart
+from bigclf.request.auto import BY_SUMS, SET_COPIES, Asked, choose, has_room, loss_for, stays_apart
 from bigclf.request.door import UNKNOWN, Found, Shape, Shards, refuse_several_labels
 from bigclf.request.request import Request, of_one_method
 from bigclf.request.spreading import (
     advice,
     deals_out,
-    has_room,
     how_dealt,
     idle_text,
     may_gather,
@@ -40,7 +39,7 @@ from bigclf.training.problems import (
 )
 from bigclf.training.records.run_directory import groups_before, plan_before
 from bigclf.training.sources import require_usable, warm
-from bigclf.units import plural
+from bigclf.units import format_bytes, plural
 
 if TYPE_CHECKING:
     from bigclf.cluster.link import Link
@@ -87,8 +86,15 @@ def asked_for(request: Request, shape: Shape) -> Asked:
         groups=groups, problems=problems, square=square, native=request["multiclass"] == "native",
         begins=request["init"] is not None, mixing=request["mixing"], ones=ones,
         share=1 / problems if problems > 1 else rarest or 0.5,
+        workers=_known_workers(request["workers"]),
         changes=request.verb in ("fit", "plan") and request.options.get("run_dir") is None and problems == 1,
     )  # fmt: skip
+
+
+def _known_workers(workers: object) -> int:
+    """How many there will be, where the request says it; of a cluster that is there, 1."""
+    counts = workers if isinstance(workers, int) and not isinstance(workers, bool) else 1
+    return max(1, counts)
 
 
 def require_some_method(request: Request) -> None:
@@ -250,8 +256,11 @@ def _why_one(request: Request, setting: Setting, shape: Shape, workers: int) -> 
         return advice(name, workers, 0.0, apart=loss)
     gathered = may_gather(setting.method, setting.loss, request["mixing"], setting.settings)
     asked = asked_of(request, setting, shape, workers)
-    gathered = gathered and has_room(asked)
-    return advice(name, workers, speed_up(asked, loss, workers, gathered))
+    room = has_room(asked)
+    lacks = (
+        format_bytes(int(SET_COPIES * asked.size)) if gathered and not room and loss in METHODS[BY_SUMS].losses else ""
+    )
+    return advice(name, workers, speed_up(asked, loss, workers, gathered and room), lacks=lacks)
 
 
 def default_epochs(method: Method, n_rows: int, early_stopping: int | None = None) -> int:

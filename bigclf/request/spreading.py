@@ -14,10 +14,11 @@ from collections.abc import Sequence
 
 from bigclf.maths.losses import BOXED
 from bigclf.methods.method import Dual, Method
-from bigclf.request.auto import Asked, predicted, stays_apart
+from bigclf.request.auto import BY_SUMS, Asked, predicted, stays_apart
 from bigclf.units import plural
 
 PAYS = 1.7  # a smaller speed-up is not worth a cluster, and what is predicted for two workers was not reached
+DEALT_PAYS = 1.2  # ... where workers share problems: they merge nothing and wait for each other seldom
 # Of a run in one process, the part that groups do to their gathered set in one place: 0.65 to 0.86 in 2 and 4 groups
 # of 200,000 rows with 76 of 47,000 features each.
 SET_SHARE = 0.8
@@ -26,7 +27,6 @@ ONE_PASSES, GATHERED_PASSES = 7, 5
 # Of all entries, as bytes that move once as rows enter such a set: 0.79 and 0.86 were counted in 2 and 4 groups of
 # those rows, beside what moves in each pass.
 SHIPPED_SHARE = 0.82
-SET_COPIES = 0.8  # of all rows: at most 40 % of them, twice
 JOIN_SECONDS = 0.02  # of a pass, to begin and to end it on workers
 BANDWIDTH = 1e9  # bytes a second between machines, where nobody says
 
@@ -58,12 +58,6 @@ def require_joining(method: Method, loss: str | None, groups: int) -> None:
         )
 
 
-def has_room(asked: Asked) -> bool:
-    """Whether memory surely holds the rows of a gathered set twice, in the groups and where they are solved; else they
-    may stay apart."""
-    return SET_COPIES * asked.size <= asked.memory
-
-
 def speed_up(asked: Asked, loss: str, workers: int, gathered: bool) -> float:
     """Seconds of ``dcd`` in one group, by those in a group for each of so many workers; 0: groups stay apart, and how
     many passes they would need nobody knows."""
@@ -78,10 +72,11 @@ def speed_up(asked: Asked, loss: str, workers: int, gathered: bool) -> float:
     return one / (alone + (one - alone) / workers + GATHERED_PASSES * (JOIN_SECONDS + moved))
 
 
-def advice(name: str, workers: int, faster: float, apart: str | None = None) -> str:
+def advice(name: str, workers: int, faster: float, apart: str | None = None, lacks: str = "") -> str:
     """Why there is one group though there are several workers, and what these are for; empty where groups pay.
 
-    apart : the loss, where the method takes no groups with it.
+    apart : the loss, where the method takes no groups with it. lacks : bytes that its gathered set would need of one
+        machine and that are not there, where another method has no such set; else empty.
     """
     if apart:
         return (
@@ -95,9 +90,10 @@ def advice(name: str, workers: int, faster: float, apart: str | None = None) -> 
         if faster
         else "groups that stay apart need many more passes"
     )
+    instead = f"; the set that groups gather needs {lacks}, which no worker has: algo={BY_SUMS!r} needs none"
     return (
         f"one process is faster for {name}: {why}. So one of the {workers} workers trains on all rows, in one group; "
-        f"all of them measure and predict (groups={workers} splits the rows anyway)"
+        f"all of them measure and predict (groups={workers} splits the rows anyway{instead if lacks else ''})"
     )
 
 

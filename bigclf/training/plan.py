@@ -93,6 +93,7 @@ MODEL_COPIES = 2  # the answer, and its bytes while it is written
 # Of several groups the rows that matter are solved in one place. The share of all rows that it has room for decides: on
 # S in 64 groups 40 % need 6 passes, 30 % 7, 25 % 10, and 20 % never end.
 GATHERED_SHARE, LEAST_GATHERED = 0.4, 0.25
+SUMS_OF_BOXED = "augmented_lagrangian"  # of a loss with a box, the method that has no such set
 MOVES_SHARE = 1 / 8  # of the budget, for moves of the rounds over them
 GATHERED_ROUNDS = 100  # most rounds over them after a pass
 GATHERED_ROW = 8 * 8  # of such a row, beside its copy: dual variable and score before and after, number, place, orders
@@ -204,7 +205,16 @@ class Plan:
             del shared[name]
         if shared.pop("places"):
             shared["touched"] = True
-        for name in ("in_order", "grown", "gathered", "moves", "redrawn", "scant", "tiled", "in_turn"):  # older do not say
+        for name in (
+            "in_order",
+            "grown",
+            "gathered",
+            "moves",
+            "redrawn",
+            "scant",
+            "tiled",
+            "in_turn",
+        ):  # older do not say
             if not shared[name]:
                 del shared[name]
         return shared | {"opportunistic": False}  # which older runs could be, and say
@@ -240,7 +250,10 @@ def settle(
     MemoryBudgetError : as ``make_plan``; where the method has no such state, naming those that have.
     """
     try:
-        return problems, make_plan(source, problems, memory=memory, **shape)
+        plan = make_plan(source, problems, memory=memory, **shape)
+        if shape["reads"] > 1 and not shape.get("before") and (told := _stay_apart(source, problems, plan)):
+            log.warning("%s", told)
+        return problems, plan
     except MemoryBudgetError as error:
         setting = problems[0].setting
         if setting.method.instead and setting.state_bytes(source.n_features, shape["dtype"]) > memory // 2:
@@ -264,6 +277,24 @@ def settle(
         format_bytes(places * sparse_state.slot_bytes(shape["dtype"])),
     )  # fmt: skip
     return problems, make_plan(source, problems, memory=memory, **shape)
+
+
+def _stay_apart(source: Rows, problems: list[Problem], plan: Plan) -> str:
+    """That groups which could gather their working sets have no room for these, and what needs none; else empty."""
+    sizes = Sizes(source, problems, plan.dtype, plan.groups, False, plan.segments)
+    if plan.gathered or not sizes.gathers or (sizes.setting.settings.get("working_set") or 1.0) < LEAST_GATHERED:
+        return ""
+    share = GATHERED_SHARE if plan.resident else LEAST_GATHERED
+    rows, nnz = _arena(sizes, sizes.data + GATHERED_ROW * source.n_rows, share, 0)
+    needs = sizes.gathered(rows, nnz) + sizes.working_sets(rows, nnz)
+    told = (
+        f"the working set of {len(plan.groups)} groups needs some {format_bytes(needs)} beside all else, and memory="
+        f"{format_bytes(plan.memory['budget'])} has no room for it: groups stay apart, which takes many more passes"
+    )
+    other = METHODS.get(SUMS_OF_BOXED)
+    if other is None or sizes.setting.loss not in other.losses:
+        return told
+    return f"{told}; algo={SUMS_OF_BOXED!r} needs none, and its passes do not depend on the groups"
 
 
 def _not_touched(setting: Setting) -> str:

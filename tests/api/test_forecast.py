@@ -3,6 +3,7 @@
 import json
 import logging
 
+import numpy as np
 import pytest
 from making import random_rows, shards_of
 from test_cli import bigclf, error_of
@@ -10,8 +11,10 @@ from test_cli import bigclf, error_of
 import bigclf as package
 from bigclf.api import plan as module
 from bigclf.api.plan import Rates, forecast
+from bigclf.api.plan_of_sweep import WARM
+from bigclf.api.scaling import Outlook, lines_of
 from bigclf.errors import MemoryBudgetError
-from bigclf.request.spreading import SHIPPED_SHARE
+from bigclf.request.spreading import DEALT, SHIPPED_SHARE
 
 distributed = pytest.importorskip("distributed")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -286,7 +289,7 @@ def test_workers_share_what_a_sweep_learns_at_a_time(shards, monkeypatch):
     told = forecast(shards, folds=5, **words)
     lines, nnz = told["table"], told["data"]["nnz"]
     passes = [line["pass_seconds"] for line in lines[1:]]
-    assert passes == pytest.approx([3 / 5 * passes[1] * 5, passes[1], passes[1]], rel=1e-3)  # of five folds
+    assert passes == pytest.approx([2 * passes[1], passes[1], passes[1]], rel=1e-3)  # four of five folds at a time
     assert {line["design"] for line in lines[1:]} == {"problems dealt out"}
     assert lines[1]["seconds"] == pytest.approx(
         lines[1]["first_seconds"] + 3 * passes[0] + 4 * (RATES.fixed + 1e-3 * nnz), rel=1e-3
@@ -303,3 +306,64 @@ def test_a_plan_of_a_sweep_is_of_one_method(shards, rates):
     assert forecast(shards, folds=0, **words)["algo"] == chosen.method["name"]
     told = bigclf("plan", shards, "--algo", "dcd", "--grid", "C=0.1,1", "--memory", "64MB", "--json")
     assert json.loads(told[0])["seconds"]["after"] > 0
+
+
+def test_points_of_a_sweep_weigh_what_trials_of_three_of_them_counted(shards, monkeypatch):
+    words = dict(algo="dcd", grid={"C": [0.01, 0.1, 1.0, 10.0, 100.0]}, folds=5, memory="64MB")
+
+    def later(works, **more):
+        monkeypatch.setattr(module, "_rates", lambda intent, fresh: RATES._replace(works=works))
+        return forecast(shards, **words, **more)["seconds"]["later"]
+
+    even = later(())
+    assert later((3.0, 3.0, 3.0)) == pytest.approx(even * (1 + 4 * WARM) / 5)
+    # each takes twice as much as the one before it: a line in the logarithms, 1/4 to 4 times the middle one
+    assert later((8.0, 2.0, 32.0)) == pytest.approx(even * (1 / 4 + WARM * (1 / 2 + 1 + 2 + 4)) / 5)
+    assert later((8.0, 2.0, 0.0)) == even  # the last did not end
+
+
+@pytest.mark.parametrize("words", [dict(grid={"C": [0.1, 1.0, 30.0]}, folds=3), dict(multiclass="one-vs-rest")])
+def test_one_of_many_problems_is_tried_and_the_work_of_others_is_counted(tmp_path, words, quiet):
+    x, y = random_rows(3000, 40, noise=0.5)
+    labels = y if "grid" in words else np.arange(3000) % 3
+    shards_of(tmp_path / "s", x, labels, chunk_nnz=2000)
+    told = forecast(str(tmp_path / "s"), algo="dcd", memory="64MB", fresh=True, **words)
+    middle, first, last = told["rates"]["works"]
+    assert min(middle, first, last) > 1 and ("grid" not in words or first < middle < last)
+    assert told["passes"] < 60 and told["rates"]["passes"] > 0
+    assert ("after" in told["seconds"]) == ("grid" in words)
+
+
+def test_row_state_that_cannot_be_made_anew_travels_with_each_read(shards, monkeypatch):
+    words = dict(groups=3, workers=2, memory="64MB", bandwidth="1GB/s")
+
+    def up(algo, kept, **more):
+        monkeypatch.setattr(module, "_rates", lambda intent, fresh: RATES._replace(kept=kept))
+        return forecast(shards, algo=algo, **words, **more)["network"]["up"]
+
+    assert up("augmented_lagrangian", 1.0) - up("augmented_lagrangian", 0.0) == 2 * 8 * 900
+    assert up("newton", 0.25, loss="logistic") - up("newton", 0.0, loss="logistic") == 8 * 900 / 4
+
+
+def test_reads_after_which_row_state_goes_on_are_counted(shards):
+    def kept(algo, **more):
+        return forecast(shards, algo=algo, memory="64MB", fresh=True, **more)["rates"]["kept"]
+
+    assert kept("augmented_lagrangian") == 1.0 and kept("pa1") == 0.0
+    assert kept("newton", loss="logistic") < 1.0
+
+
+@pytest.mark.long
+def test_starting_processes_of_this_machine_is_timed(shards):
+    here = forecast(shards, algo="dcd", grid={"C": [0.1, 1.0]}, folds=2, workers=2, memory="64MB", fresh=True)
+    assert 0.1 < here["seconds"]["start"] == here["rates"]["begin"]
+    assert "start" not in forecast(shards, algo="dcd", memory="64MB", workers=2, groups=2, bandwidth="1GB/s")["seconds"]
+
+
+def test_less_is_asked_of_workers_that_share_problems(shards):
+    def advice(design, seconds):
+        told = [Outlook(n, n, design, 1.0, s, 0.0, 0, 0, 0, 0) for n, s in ((1, 13.0), (2, seconds))]
+        return lines_of(told)[1]["advice"]
+
+    assert "they pay, with 1.3 times" in advice(DEALT, 10.0) and "one process is enough" in advice("mixing", 10.0)
+    assert "one process is enough" in advice(DEALT, 12.0)

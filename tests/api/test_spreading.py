@@ -10,7 +10,7 @@ from making import random_rows, shards_of
 import bigclf
 from bigclf.api.plan import forecast
 from bigclf.request import prepare
-from bigclf.request.auto import Asked
+from bigclf.request.auto import Asked, choose, has_room
 from bigclf.request.spreading import (
     BANDWIDTH,
     GATHERED_PASSES,
@@ -18,7 +18,6 @@ from bigclf.request.spreading import (
     PAYS,
     SET_SHARE,
     advice,
-    has_room,
     speed_up,
 )
 from bigclf.training.memory import PeakMemory
@@ -166,3 +165,37 @@ def test_no_visit_begins_a_thread_to_look_at_memory(client, quiet, monkeypatch):
     monkeypatch.setattr(threading.Thread, "start", noting)
     bigclf.fit(*random_rows(300, 20), algo="pa1", workers=client, groups=2, epochs=5, progress=False)
     assert sum(isinstance(whose, PeakMemory) for whose in begun) == 1  # the driver's
+
+
+def test_the_hinge_is_learned_by_sums_where_a_set_fits_nowhere_and_groups_are_many():
+    fits, none = asked(10**8, 10**10)._replace(loss="hinge"), asked(10**9, 10**9)._replace(loss="hinge")
+    assert choose(none._replace(groups=64))[0] == "augmented_lagrangian"
+    assert "need none of them in one place" in choose(none._replace(groups=64))[1]
+    assert choose(none._replace(workers=64))[0] == "augmented_lagrangian"  # a group each
+    few = [none, none._replace(groups=4), none._replace(workers=8), none._replace(groups=64, problems=5)]
+    for other in (*few, fits._replace(groups=64), none._replace(groups=64, loss="epsilon_insensitive")):
+        assert choose(other)[0] == "dcd"
+    assert choose(none._replace(groups=64, loss="logistic"))[0] == "newton"
+
+
+def test_a_set_without_room_names_what_needs_none(caplog, client, quiet):
+    rows = random_rows(40_000, 40, noise=0.5)
+    with caplog.at_level(logging.WARNING, "bigclf"):
+        model = bigclf.fit(*rows, algo="dcd", groups=4, memory="8MB", epochs=2, progress=False)
+    assert not model.result_.plan["gathered"]
+    (line,) = [said for said in map(logging.LogRecord.getMessage, caplog.records) if "groups stay apart" in said]
+    assert (
+        "algo='augmented_lagrangian' needs none" in line
+        and "needs some 5.65 MB beside" in line
+        and "memory=8.00 MB has no room" in line
+    )
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "bigclf"):
+        bigclf.fit(*rows, algo="dcd", groups=4, memory="64MB", epochs=2, progress=False)
+        bigclf.fit(
+            *rows, algo="dcd", groups=4, memory="8MB", epochs=2, progress=False, working_set=0
+        )  # as it was asked
+    assert "augmented_lagrangian" not in caplog.text
+    told = advice("dcd", 2, 0.0, lacks="300MB")
+    assert "needs 300MB, which no worker has: algo='augmented_lagrangian' needs none)" in told
+    assert "augmented" not in advice("dcd", 2, 0.0)
