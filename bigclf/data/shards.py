@@ -36,7 +36,7 @@ from bigclf.files.json_fields import (
     whole,
 )
 from bigclf.maths.block import FAULTS, OK, as_unsigned, check_rows, one_value_a_row, writable
-from bigclf.units import near
+from bigclf.units import near, plural
 from bigclf.version import __version__
 
 if TYPE_CHECKING:
@@ -568,7 +568,16 @@ class _Group:
                 self.check_lengths(indptr, ends)
         values = self.as_float32(indptr, values)
         labels = None if layout.label is None else self.column(layout.label)
-        return Rows(indptr, self.as_index(indptr, indices), values, self.decoded(labels), self.weights())
+        weights = self.weights()
+        self.check_counts(indptr.size - 1, labels, weights)
+        return Rows(indptr, self.as_index(indptr, indices), values, self.decoded(labels), weights)
+
+    def check_counts(self, n_rows: int, labels: pa.Array | None, weights: np.ndarray | None) -> None:
+        """A label and a weight for each row: where the lists are not of the table, nobody else has compared them."""
+        for name, column in ((self.layout.label, labels), (self.layout.weight, weights)):
+            if column is not None and len(column) != n_rows:
+                raise DataError(f"damaged; copy it again: {plural(len(column), 'value')} for {plural(n_rows, 'row')}",
+                                **self.place, column=name)  # fmt: skip
 
     def column(self, name: str, nulls: bool = False) -> pa.Array:
         """The column as one array; a null is an error unless allowed."""
