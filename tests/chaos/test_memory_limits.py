@@ -34,7 +34,8 @@ def test_the_limit_of_a_control_group(chaos_cluster, shards, answers, caplog):
         cluster = chaos_cluster(join=lambda: members.write_text(str(os.getpid()))).start(1)
         order = cluster.order(at="begin", epoch=2, first=2, do="hog", bytes=limit, seconds=20)
         try:
-            run = cluster.fit(shards, **answer.keywords)
+            patient = {"stale": 120, "least": 120}  # or it may be late before it is ended
+            run = cluster.fit(shards, patience=patient, **answer.keywords)
             answer.check_run(run)
             assert order.claims() and run.told("group 2 given out again") and run.told("left")
             assert "a worker died at group" in caplog.text and "start them with a higher memory limit" in caplog.text
