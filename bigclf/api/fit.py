@@ -55,7 +55,7 @@ from bigclf.training.records.checkpoints import continue_from, go_further
 from bigclf.training.records.run_directory import VERSION, Checkpoint, RunDirectory
 from bigclf.training.records.run_record import TRAINED
 from bigclf.training.run import Run
-from bigclf.training.sources import warm
+from bigclf.training.sources import warm, warm_together
 from bigclf.version import __version__
 
 if TYPE_CHECKING:
@@ -194,6 +194,9 @@ def _solved(
     if (plan.places or plan.set_rows) and (link is None or plan.gathered):  # workers load kernels for themselves
         with peak.leaving_out():
             warm(problems[0].setting, source.index_width, options["dtype"])
+    elif plan.tiled and link is None:
+        with peak.leaving_out():
+            warm_together(problems[0].setting, source.index_width, options["dtype"], options["prune"] is not None)
     for record in source.warnings:
         if record not in source.said:
             log.warning("%s", record)

@@ -412,7 +412,7 @@ def told_of(run: Run) -> list[dict[str, float]]:
 
 def prune(run: Run, source: Rows, tol: float) -> None:
     """Drop what can be dropped of the weights that the certificates speak of, and certify what is left within ``tol``;
-    two passes over the rows, or four.
+    two passes over the rows, or four; of several problems over rows in memory up to seven.
 
     Raises
     ------
@@ -423,10 +423,11 @@ def prune(run: Run, source: Rows, tol: float) -> None:
     weights = weights_of(run)
     objectives = [(status.primal, status.dual) for status in run.status]
     blocks: Callable[[], Iterable[Block]] = source.blocks
+    drop = pruned
     if run.plan.resident and isinstance(run.engine, LocalEngine):
         blocks = run.engine.bench.loaded
-    together = len(weights) > 1 and tile_bytes(source.n_features, 0) <= MOST_TILE
-    drop = pruned_together if together else pruned
+        if len(weights) > 1 and tile_bytes(source.n_features, 0) <= MOST_TILE:  # many passes, that cost little there
+            drop = pruned_together
     found = drop(run.problems, weights, objectives, blocks, tol)
     for status, one in zip(run.status, found, strict=True):
         status.weights, status.primal = one.weights, one.primal

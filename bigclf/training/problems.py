@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import numbers
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -78,7 +78,7 @@ class Problem(NamedTuple):
     start: tuple[tuple[int, float], ...] = ()
     label: OfLabel | None = None
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         """Of one class against the rest its number travels, and no array of what every class is to it."""
         targets = self.targets
         if targets is None or targets.size <= 2 or targets.base is not _line(targets.size):

@@ -22,6 +22,7 @@ from bigclf.compiled.lanes import LANES
 from bigclf.maths.block import Block
 from bigclf.maths.losses import Loss
 from bigclf.maths.side_by_side import add_up
+from bigclf.methods import Setting
 from bigclf.training.problems import Problem
 from bigclf.training.pruning import LEVELS, SAMPLED, THREADS, Pruned, adder, bounds_of, require_same, sampled
 
@@ -235,6 +236,14 @@ class _Passes(NamedTuple):
         """C, epsilon, and what the bias adds to each margin."""
         settings = self.problems[n].setting.settings
         return settings["C"], settings.get("epsilon") or 0.0, settings["bias"] * float(self.weights[n][-1])
+
+
+def warm_pruning(setting: Setting, block: Block, weights: np.ndarray) -> None:
+    """Call what drops weights on the rows of ``block``, which may be none."""
+    problem = Problem("", np.array([-1.0, 1.0]), np.ones(2), setting)
+    passes = _Passes([problem], [weights], lambda: [block])
+    passes.estimates([_Levels.of(weights, problem)])
+    passes.objectives([Lane(0, 0.0)])
 
 
 @kernel

@@ -19,7 +19,8 @@ from bigclf.methods import METHODS, Setting, listed
 from bigclf.methods.method import Dual
 from bigclf.stream.working_set import WorkingSet
 from bigclf.training.problems import aim_at, find_positive
-from bigclf.training.roles import learns, role_calls, update_callees, update_states
+from bigclf.training.pruning_together import warm_pruning
+from bigclf.training.roles import learns, looking_together, role_calls, update_callees, update_states
 from bigclf.training.visit import DualSum, Sums, copied
 
 if TYPE_CHECKING:
@@ -107,6 +108,16 @@ def callee_calls(setting: Setting, index_width: int, dtype: str) -> list[Callabl
     method = setting.method
     block, shared, _, params = _nothing(setting, index_width, dtype)
     return update_callees(method.how, method.loss_of(setting.loss), block, shared, params)
+
+
+def warm_together(setting: Setting, index_width: int, dtype: str, prunes: bool) -> None:
+    """As ``warm``, of problems that look at rows together; ``prunes`` : and of whose weights some will be dropped."""
+    method, nothing = setting.method, _nothing(setting, index_width, dtype)
+    warm(setting, index_width, dtype, rare=False)
+    with compiling():
+        looking_together(method.how, method.loss_of(setting.loss), *nothing)
+        if prunes:
+            warm_pruning(setting, nothing[0], nothing[1].weights)
 
 
 def load_climb(setting: Setting, index_width: int, dtype: str) -> None:

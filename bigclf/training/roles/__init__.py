@@ -15,8 +15,9 @@ import numpy as np
 
 from bigclf.compiled.jit import inner
 from bigclf.data.rows import Rows
-from bigclf.maths.block import Block
+from bigclf.maths.block import Block, gather_rows, room_for_rows
 from bigclf.maths.losses import Loss
+from bigclf.maths.mixing import Weights
 from bigclf.methods.method import LEARN, Dual, Given, Online, Role, Steps
 from bigclf.training.plan import Plan
 from bigclf.training.problems import Problem
@@ -26,7 +27,7 @@ from bigclf.training.roles.gathered import GatheredConductor, GatheredLearner
 from bigclf.training.roles.learner import Assignment, Learner
 from bigclf.training.roles.online import OnlineConductor, OnlineLearner
 from bigclf.training.roles.steps import CollectingLearner, StepsConductor, SumsLearner
-from bigclf.training.visit import SCALES, Tried, copied
+from bigclf.training.visit import SCALES, Scratch, Tried, copied
 
 
 def conductor_of(number: int, problem: Problem, plan: Plan, limits: Limits, source: Rows) -> Conductor:
@@ -81,6 +82,14 @@ def update_states(how: Role, shared: object) -> list[object]:
 def learns(how: Role, states: list[object]) -> bool:
     """Whether a read of such states learns from rows, in an order that is drawn."""
     return not isinstance(how, Steps) or not how.sums or any(how.reading(state) == LEARN for state in states)
+
+
+def looking_together(how: Role, loss: Loss | None, block: Block, shared: Weights, rows: object, params: object) -> None:
+    """Call what problems call that look at rows together, on the rows of ``block``."""
+    assert isinstance(how, Dual) and how.judge is not None
+    margins, scores = Scratch(0).margins(block, [shared.weights]), np.empty(block.n_rows)
+    how.judge(loss)(block, margins, 0, shared, rows, params, scores)
+    gather_rows(block, np.arange(block.n_rows), room_for_rows(block, block.n_rows, block.nnz))
 
 
 def update_callees(
