@@ -22,6 +22,7 @@ from bigclf.request.spreading import (
     how_dealt,
     idle_text,
     may_gather,
+    of_one_group,
     require_joining,
     speed_up,
 )
@@ -202,9 +203,13 @@ def default_groups(request: Request, link: Link | None, found: Found) -> int:
         before = groups_before(request["run_dir"])
         if before:
             return before
-    if link is None or not all(METHODS[family.algo].form.mixings for family in request.families):
+    if link is None:
         return 1
     workers = int(link.count(request["patience"].idle))
+    if whole := [family.algo for family in request.families if not METHODS[family.algo].form.mixings]:
+        if workers > 1 and _problems(request, found.counts()) == 1:
+            log.warning("%s", of_one_group(METHODS[whole[0]], workers))
+        return 1
     settings = request.at_first()
     dual = [setting for each in settings for setting in each if isinstance(setting.method.how, Dual)]
     if workers == 1 or not (dual or request.verb == "sweep"):

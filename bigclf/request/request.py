@@ -105,7 +105,8 @@ class Request:
 
     def at_first(self) -> list[list[Setting]]:
         """The settings as far as they are known before the rows, which say in how many groups they can be cut."""
-        groups = self["groups"] or (2 if is_cluster(self["workers"]) else 1)
+        cut = is_cluster(self["workers"]) and all(_may_be_cut(family.algo) for family in self.families)
+        groups = self["groups"] or (2 if cut else 1)
         return self.settings(groups, self.options.get("mixing"))
 
     def check(self) -> list[RunOptions]:
@@ -169,6 +170,11 @@ def _of_run(request: Request, setting: Setting) -> RunOptions:
     if tol is None and epochs == 1 and (method.by_duals or not method.certificate):
         options["tol"] = None  # one look at each row: nothing of it is left to certify
     return cast("RunOptions", options)
+
+
+def _may_be_cut(algo: str) -> bool:
+    """Whether groups of rows can be combined, of a method that is known."""
+    return algo not in METHODS or bool(METHODS[algo].form.mixings)
 
 
 def require_early_stopping(patience: int | None, validate: object, method: Method) -> None:

@@ -97,6 +97,14 @@ def advice(name: str, workers: int, faster: float, apart: str | None = None, lac
     )
 
 
+def of_one_group(method: Method, workers: int) -> str:
+    """What the workers are for, where no groups of rows can be combined."""
+    return (
+        f"{method.asked} runs with one group: one of the {workers} workers trains on all rows; all of them measure and "
+        "predict"
+    )
+
+
 def idle_text(workers: int, groups: int, why: str = "") -> str:
     """That workers are there which have no rows to train on; empty where all have some. ``why`` : no more groups."""
     if groups >= workers:

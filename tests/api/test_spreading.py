@@ -199,3 +199,16 @@ def test_a_set_without_room_names_what_needs_none(caplog, client, quiet):
     told = advice("dcd", 2, 0.0, lacks="300MB")
     assert "needs 300MB, which no worker has: algo='augmented_lagrangian' needs none)" in told
     assert "augmented" not in advice("dcd", 2, 0.0)
+
+
+@pytest.mark.parametrize("algo", ["arow_full", "memma", "voted_perceptron"])
+def test_methods_of_one_group_take_workers_without_being_told(client, caplog, quiet, algo):
+    rows = random_rows(300, 20, noise=0.5)
+    words = dict(algo=algo, memory="64MB", progress=False, epochs=2)
+    with caplog.at_level(logging.WARNING, "bigclf"):
+        far = bigclf.fit(*rows, workers=client, **words)
+    (line,) = [said for said in map(logging.LogRecord.getMessage, caplog.records) if "runs with one group" in said]
+    assert f"algo='{algo}'" in line and "one of the 2 workers trains on all rows" in line
+    assert far.digest() == bigclf.fit(*rows, **words).digest()
+    with pytest.raises(ValueError, match="groups=2 is not available"):
+        bigclf.fit(*rows, workers=client, groups=2, **words)
