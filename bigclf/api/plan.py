@@ -25,6 +25,7 @@ import psutil
 
 from bigclf import files
 from bigclf.api.fit import conducted
+from bigclf.api.plan_of_scoring import Scored, Scoring
 from bigclf.api.plan_of_sweep import Points, of_classes, of_grid, points_of, with_points
 from bigclf.api.scaling import Outlook, as_gathered, lines_of, worker_counts
 from bigclf.api.turns import turns_of
@@ -37,6 +38,7 @@ from bigclf.files.caches import cache_directory
 from bigclf.limits import cores, memory_limit
 from bigclf.maths.deltas import place_dtype
 from bigclf.maths.mixing import FAN
+from bigclf.model.model import Model, is_stored
 from bigclf.request.auto import BY_SUMS, SUMS_READS, Asked, decades_of, products
 from bigclf.request.door import Shape, open_rows
 from bigclf.request.options import documented
@@ -218,13 +220,16 @@ def forecast(data: object, **given: object) -> dict[str, Any]:
         {up, down, epoch} (bytes of an epoch from and to workers), seconds {first, later} (an epoch; of a sweep one of
         all points, and ``after`` these the best on all rows; ``start`` : until processes of this machine are there,
         before all of them), rates, plan, and
-        ``turns`` where labels are learned in several: all other figures are then of the first.
+        ``turns`` where labels are learned in several: all other figures are then of the first. With a ``model``
+        {model, data, bandwidth, scoring: a ``Line`` of ``plan_of_scoring`` for one process and each number of workers}.
 
     Raises
     ------
     TypeError, ValueError, MemoryBudgetError, DataError : as ``fit``.
     """
     request = asked("plan", data, None, given)
+    if request["model"] is not None:
+        return dict(_scored(request))
     request = of_grid(request) if request["grid"] else of_one_method(request.having(folds=0))
     counts = worker_counts(request["workers"])
     if len(counts) == 1:
@@ -246,6 +251,16 @@ def forecast(data: object, **given: object) -> dict[str, Any]:
     table = lines_of([as_gathered(each, learned, outlooks[0].passes) for each in outlooks])
     shared = {name: one[name] for name in ("algo", "data", "rates")}
     return shared | {"bandwidth": request["bandwidth"], "table": table}
+
+
+def _scored(request: Request) -> Scored:
+    """What scoring the rows with a model takes."""
+    model, data = request["model"], request.data
+    held = model if isinstance(model, Model) else Model.load(model)
+    if not is_stored(data):
+        raise TypeError("a plan is for shards: convert the rows first")
+    scoring = Scoring(held, data, request["memory"], request["bandwidth"])
+    return scoring.forecast(worker_counts(request["workers"]))
 
 
 def _forecast(request: Request, known: Rates | None = None) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from bigclf.cli.sweep import grids_of, pairs_of
 from bigclf.units import format_bytes, format_seconds, plural
 
 if TYPE_CHECKING:
+    from bigclf.api.plan_of_scoring import Line as Scores
     from bigclf.api.scaling import Line
 
 
@@ -22,9 +23,10 @@ if TYPE_CHECKING:
 def command(ctx: click.Context, data: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Predict the memory, disk, network and time that training on the shards DATA would take; nothing is trained.
 
-    With --grid it plans a sweep, with the retraining of the best point. Memory, disk and bytes are those of the plan
-    that a run would follow. Times are estimated from a trial of a few seconds on the first chunks of DATA; its results
-    are cached. Other programs running at the same time make the estimates longer.
+    With --grid it plans a sweep, with the retraining of the best point; with --model, evaluating and predicting.
+    Memory, disk and bytes are those of the plan that a run would follow. Times are estimated from a trial of a few
+    seconds on the first chunks of DATA; its results are cached. Other programs running at the same time make the
+    estimates longer.
     """
     from bigclf.api.plan import forecast
 
@@ -34,10 +36,29 @@ def command(ctx: click.Context, data: tuple[str, ...], as_json: bool, **options:
         told = forecast(list(data) if len(data) > 1 else data[0], **keywords)
     if as_json:
         terminal.emit_json(told)
+    elif "scoring" in told:
+        show_scoring(told["data"], told["bandwidth"], told["scoring"])
     elif "table" in told:
         show_table(told["algo"], told["data"], told["bandwidth"], told["table"])
     else:
         show(told, options["bandwidth"])
+
+
+def show_scoring(data: dict[str, int], bandwidth: int | None, lines: list[Scores]) -> None:
+    """A line for each number of workers, and what follows."""
+    where = "processes of this machine" if bandwidth is None else f"workers elsewhere, at {format_bytes(bandwidth)}/s"
+    rows = f"{plural(data['rows'], 'row')}, {plural(data['nnz'], 'non-zero')}"
+    terminal.heading("a plan for evaluate and predict", f"{rows}; {where}")
+    for line in lines:
+        every = (
+            f"evaluate {format_seconds(line['evaluate_seconds'])}, predict {format_seconds(line['predict_seconds'])} "
+            f"({format_seconds(line['start'])} to begin), {format_bytes(line['memory'])} each"
+        )
+        moved = f", {format_bytes(line['evaluate_moved'])} moved" if line["workers"] > 1 else ""
+        terminal.facts([(plural(line["workers"], "worker"), every + moved)], indent="  ")
+    for line in lines:
+        if line["advice"]:
+            terminal.note(line["advice"])
 
 
 def show_table(algo: str, data: dict[str, int], bandwidth: int, lines: list[Line]) -> None:

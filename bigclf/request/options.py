@@ -235,6 +235,12 @@ OPTIONS = (
         verbs=("plan",), section="",
     ),
     Option(
+        "model",
+        Anything("MODEL"),
+        "Plan evaluating and predicting with this model instead of training.",
+        verbs=("plan",), section="",
+    ),
+    Option(
         "folds",
         Whole(0),
         "Number of cross-validation folds of that sweep.",

@@ -10,9 +10,14 @@ from test_cli import bigclf, error_of
 
 import bigclf as package
 from bigclf.api import plan as module
+from bigclf.api import plan_of_scoring
+from bigclf.api.evaluate import PARTS_A_WORKER
 from bigclf.api.plan import Rates, forecast
+from bigclf.api.plan_of_scoring import Rates as Speeds
+from bigclf.api.plan_of_scoring import Scoring
 from bigclf.api.plan_of_sweep import WARM
 from bigclf.api.scaling import Outlook, lines_of
+from bigclf.cluster.measuring import cut
 from bigclf.errors import MemoryBudgetError
 from bigclf.request.spreading import DEALT, SHIPPED_SHARE
 
@@ -368,3 +373,63 @@ def test_less_is_asked_of_workers_that_share_problems(shards):
 
     assert "they pay, with 1.3 times" in advice(DEALT, 10.0) and "one process is enough" in advice("mixing", 10.0)
     assert "one process is enough" in advice(DEALT, 12.0)
+
+
+# Evaluating and predicting
+
+
+ONE, HERE = Speeds(1e-3, 2e-3), Speeds(1e-3, 2e-3, crew=1.5e-3, start=2.0, first=1.0)
+
+
+@pytest.fixture
+def scoring(shards, monkeypatch):
+    model = package.fit(shards, algo="pa1", epochs=1, progress=False)
+    monkeypatch.setattr(Scoring, "rates", lambda self, workers: (ONE, HERE)[workers > 1])
+    monkeypatch.setattr(plan_of_scoring, "cores", lambda: 2)
+    return lambda **words: forecast(shards, model=model, memory="64MB", **words)
+
+
+def test_workers_share_the_rows_that_are_scored(shards, scoring):
+    told = scoring(workers=[1, 2, 4])
+    one, two, four = told["scoring"]
+    nnz, data = told["data"]["nnz"], package.Dataset(shards)
+    assert (one["evaluate_seconds"], one["predict_seconds"]) == pytest.approx((1e-3 * nnz, 2e-3 * nnz))
+    assert one["evaluate_moved"] == one["predict_moved"] == one["start"] == 0 and one["advice"] == ""
+    parts = cut(data, 2 * PARTS_A_WORKER)
+    assert two["evaluate_seconds"] == pytest.approx(
+        3 + 1.5e-3 * nnz / 2 + len(parts) / 2 * plan_of_scoring.PART_SECONDS
+    )
+    assert two["predict_seconds"] - two["evaluate_seconds"] == pytest.approx(1.5e-3 * nnz / 2)
+    assert four["evaluate_seconds"] >= two["evaluate_seconds"]  # on two cores
+    assert two["predict_moved"] == 2 * bytes_of_model(shards) and two["evaluate_moved"] > two["predict_moved"]
+    assert two["evaluate_speed_up"] == one["evaluate_seconds"] / two["evaluate_seconds"]
+
+
+def bytes_of_model(shards):
+    return package.fit(shards, algo="pa1", epochs=1, progress=False).n_bytes
+
+
+def test_what_follows_from_a_plan_of_scoring():
+    def said(evaluate, predict):
+        line = dict(workers=2, evaluate_speed_up=evaluate, predict_speed_up=predict)
+        return plan_of_scoring._advice(line)
+
+    assert "they pay (evaluate 1.5 times, predict 1.4 times" in said(1.5, 1.4)
+    assert "they pay to predict" in said(1.0, 1.4) and "one process is enough" in said(0.9, 1.1)
+
+
+def test_rows_are_scored_to_know_how_long_they_take(shards, tmp_path):
+    model = package.fit(shards, algo="pa1", epochs=1, progress=False)
+    model.save(tmp_path / "m.bigclf")
+    told = json.loads(bigclf("plan", shards, "--model", str(tmp_path / "m.bigclf"), "--workers", "1,2,8",
+                             "--bandwidth", "1GB/s", "--json")[0])  # fmt: skip
+    assert [line["workers"] for line in told["scoring"]] == [1, 2, 8] and told["scoring"][0]["evaluate_seconds"] > 0
+    out = bigclf("plan", shards, "--model", str(tmp_path / "m.bigclf"))[0]
+    assert "a plan for evaluate and predict" in out and "1 worker" in out
+
+
+@pytest.mark.long
+def test_processes_of_this_machine_score_rows_too(shards):
+    model = package.fit(shards, algo="pa1", epochs=1, progress=False)
+    line = forecast(shards, model=model, workers=2, memory="64MB")["scoring"][0]
+    assert line["workers"] == 2 and 0.1 < line["start"] < line["evaluate_seconds"]
