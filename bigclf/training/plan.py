@@ -130,6 +130,8 @@ class Plan:
         feature of every class.
     collected : entries that a method's collection has room for, of each problem (0: it has none).
     climb_rows : most free rows that conjugate gradients go over where rounds stall (0: none, or no memory for it).
+    light_bias : while rows stream by, the bias is a feature of a small value (``roles.light_bias``; not in runs begun
+        before that was).
     schedule : "auto", or which of the family of ``schedules.py``; block_rounds : of "fixed" and "selective" the rounds
         over each block, of "cached" the visits to cached rows for each row read, of "auto" 0.
     threads, buffers : readers beside the learning thread and blocks in memory; they never change bits.
@@ -184,6 +186,7 @@ class Plan:
     moves: bool = False
     scant: bool = False
     tiled: bool = False
+    light_bias: bool = False
     whole: bool = False
     redrawn: bool = False
     in_turn: int = 0
@@ -214,7 +217,8 @@ class Plan:
             "scant",
             "tiled",
             "in_turn",
-        ):  # older do not say
+            "light_bias",
+        ):  # older runs do not say
             if not shared[name]:
                 del shared[name]
         return shared | {"opportunistic": False}  # which older runs could be, and say
@@ -401,6 +405,7 @@ def _made(
             sizes.notes = 0
         sizes.tiled = sizes.tiled and before.get("tiled", not before)
         sizes.repeats = sizes.repeats and reads > 1 and before.get("block_rounds", 1) > 0
+        sizes.light_bias = sizes.light_bias and reads > 1 and before.get("light_bias", not before)
         return sizes
 
     sizes = sizes_of_run()
@@ -471,6 +476,7 @@ def _made(
         gathered=gathered,
         tiled=shape["resident"] and sizes.tiled,
         whole=whole,
+        light_bias=sizes.light_bias and shape["set_rows"] > 0,
         **shape,
     )
 
@@ -620,6 +626,9 @@ class Sizes:
         climbs = self.setting.climbs
         enough = _rounds(self.setting.settings, len(edges)) >= PACE
         self.climbs = climbs and self.alone and enough and self.schedule == "auto"
+        of_feature = self.setting.settings["bias"] > 0 and not self.method.all_classes
+        boxed_rounds = self.method.by_duals and _rounds(self.setting.settings, len(edges)) > 0
+        self.light_bias = of_feature and boxed_rounds and self.alone and self.schedule == "auto"
         wants_none = self.setting.settings.get("inner_rounds") == 0 or self.setting.settings.get("working_set")
         smooth = self.method.by_duals and not self.boxed and self.schedule == "auto"
         self.repeats = smooth and self.alone and not wants_none  # each block's rows are gone over several times
@@ -1013,8 +1022,10 @@ def _shares(problems: list[Problem]) -> tuple[float, ...]:
 
 
 def _beside(sizes: Sizes) -> int:
-    """Bytes that are kept free for each row of a working set: with a bias, conjugate gradients are needed."""
-    return int(CLIMB_OF_SET * BYTES_A_ROW) if sizes.climbs and sizes.setting.settings["bias"] else 0
+    """Bytes that are kept free for each row of a working set: with a bias that is not light, conjugate gradients are
+    needed."""
+    needed = sizes.climbs and sizes.setting.settings["bias"] and not sizes.light_bias
+    return int(CLIMB_OF_SET * BYTES_A_ROW) if needed else 0
 
 
 def _arena(sizes: Sizes, room: int, share: float, beside: int) -> tuple[int, int]:

@@ -27,6 +27,7 @@ from bigclf.training.plan import ACTIVE_SLACK, CYCLES_A_READ, PACE, ROUNDS_A_REA
 from bigclf.training.problems import Problem, mark_fold, taking_part
 from bigclf.training.roles.conductor import Conductor, Ending, When
 from bigclf.training.roles.learner import Assignment, Learner
+from bigclf.training.roles.light_bias import LightBias
 from bigclf.training.roles.row_state import Followed, RowState
 from bigclf.training.roles.scaled_trial import ScaledTrial
 from bigclf.training.schedules import TAKES, settled
@@ -327,6 +328,10 @@ class DualLearner(Learner):
         self.visits = None if self.set is None else SetVisits(me, self.set, plan.arena(given.number, grown=True)[0])
         self.inner, self.most = InnerRounds(me), np.inf  # rows that may move, for these to begin
         self.schedule = TAKES.get(plan.schedule, settled) if plan.block_rounds else None
+        self.light: LightBias | None = None
+        if plan.light_bias:
+            set_rows = plan.arena(given.number, grown=True)[0]
+            self.kernel = self.light = LightBias(self.kernel, float(problem.setting.settings["C"]), set_rows)
 
     @property
     def how(self) -> Dual:
@@ -360,6 +365,8 @@ class DualLearner(Learner):
         """Keep what the certificate of the weights needs, which is no copy where nothing will be learned. One of
         several groups always takes its sums: they say how the groups are to go on."""
         super().begin(state, lesson, still, spare)
+        if self.light is not None:
+            self.light.on = lesson.aim > 0  # else there may be no rounds
         self.set_tally = Tally()
         self.square: float | None = None  # ||w||^2 at the start, once it is known
         self.begun: np.ndarray | None = None  # the rows of the first pass, where it is not over all
@@ -452,6 +459,8 @@ class DualLearner(Learner):
 
     def before_pass(self, view: Block) -> None:
         """Certify the block's rows before they move."""
+        if self.light is not None:
+            self.light.weigh(view)
         if not self.plan.resident:  # there it came first
             self._certify(view)
         self.trial.weigh(view, self.params)
@@ -534,6 +543,8 @@ class DualLearner(Learner):
 
     def go_on(self, view: Block, scores: np.ndarray, aim: float, scratch: Scratch, idle: Callable[[], None]) -> None:
         """Rounds, as many as the plan has."""
+        if self.light is not None and self.light.on:
+            self.light.firm(view, self.shared.weights, self.tally.gap)
         if self.plan.rounds:
             self.inner.go(view, scores, aim, scratch, idle)
 
@@ -545,6 +556,8 @@ class DualLearner(Learner):
         held = self.row_state.arrays(midway, None if begun is None else () if self.plan.resident else begun[1])
         if self.set is not None:
             held |= {f"set.{n}": a for n, a in self.set.members()._asdict().items()}
+        if self.light is not None:
+            held["light"] = self.light.state.copy()
         if self.plan.schedule == "cached" and self.visits is not None:
             held["stuck"] = self.visits.stuck.copy()
         return held
@@ -556,6 +569,8 @@ class DualLearner(Learner):
 
     def restore_rows(self, held: dict[str, np.ndarray]) -> None:
         """The working set's rows are expected first: they stay at hand."""
+        if self.light is not None:
+            self.light.state = held["light"].copy()
         if self.set is not None:
             if self.visits is not None and "stuck" in held:
                 self.visits.stuck = held["stuck"].copy()
