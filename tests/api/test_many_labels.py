@@ -1,5 +1,6 @@
 """Rows with several labels each: lists in Parquet, indicators, figures, predictions, and what cannot be used."""
 
+import json
 import signal
 
 import numpy as np
@@ -556,6 +557,28 @@ def test_a_run_of_labels_that_look_together_is_resumed_to_the_bit(tmp_path):
             bigclf.fit(X, Y, run_dir=place, resume=number > 0, callbacks=[stop], **asked)
     again = bigclf.fit(X, Y, run_dir=place, resume=True, **asked)
     assert again.result_.epochs > 3 and np.array_equal(again.coef_, whole.coef_)
+
+
+def test_a_run_that_an_older_version_began_goes_on_as_it_was(tmp_path, monkeypatch):
+    """Its plan does not say that problems look at rows together, and its checkpoints are of a run that did not."""
+    X, Y = rare(600, 4)
+    asked = {"algo": "dcd", "C": 1.0, "tol": 1e-4, "progress": False}
+
+    def stop(record):
+        signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as older:
+        older.setattr("bigclf.training.plan._looks_together", lambda *given: False)
+        whole = bigclf.fit(X, Y, **asked)
+        with pytest.raises(bigclf.errors.Interrupted):
+            bigclf.fit(X, Y, run_dir=str(tmp_path / "run"), callbacks=[stop], **asked)
+    file = tmp_path / "run" / "run.json"
+    told = json.loads(file.read_text())
+    assert not told["plan"].pop("tiled") and "tiled" not in told["identity"]["plan"]
+    file.write_text(json.dumps(told))
+    again = bigclf.fit(X, Y, run_dir=str(tmp_path / "run"), resume=True, **asked)
+    assert again.result_.epochs > 1 and np.array_equal(again.coef_, whole.coef_)
+    assert not again.result_.plan["tiled"] and bigclf.fit(X, Y, **asked).result_.plan["tiled"]
 
 
 def test_pruning_many_labels_keeps_as_few_weights_as_one_by_one(monkeypatch):
