@@ -5,12 +5,13 @@
 TRAIN are Parquet files (a glob) with two classes. One process is pinned to a core and has one thread; workers have
 one thread each and share all cores. Plans and runs are processes of their own, and plans are made anew. The table has
 a line for each family and number of workers: passes, megabytes moved in a later one, and seconds of the first pass,
-of a later one and of all, as planned and as measured, medians over ``--rounds``. The cases of the advice are the
-first rows of TRAIN, few of them and many: single trainings, and what workers share without merging anything: sweeps,
-with choosing and retraining the best point, and twenty classes one against the rest. Their seconds are those of the
-whole call, with starting the workers, and the plan advises workers where it predicts that they take fewer than one
-process. ``--cases`` names some of them by number. Exits 1 where bytes are off by more than 5 %, seconds of all passes
-by more than 30 %, or an advice is wrong.
+of a later one and of all, as planned and as measured, medians over ``--rounds``. ``--only work`` counts the passes
+over all rows that the visits of several problems come to, which no other program on the machine changes. The cases of
+the advice are the first rows of TRAIN, few of them and many: single trainings, and what workers share without merging
+anything: sweeps, with choosing and retraining the best point, and twenty classes one against the rest. Their seconds
+are those of the whole call, with starting the workers, and the plan advises workers where it predicts that they take
+fewer than one process. ``--cases`` names some of them by number. Exits 1 where bytes are off by more than 5 %, seconds
+of all passes or work by more than 30 %, or an advice is wrong.
 """
 
 import argparse
@@ -68,6 +69,8 @@ def told(what: str, train: str, workers: int, words: dict) -> dict:
     dealt, sweeps = "grid" in words or words.pop("classes", 0), "grid" in words
     groups = {} if workers == 1 or dealt else {"groups": workers}
     common = dict(memory=MEMORY, workers=bigclf.Workers(workers, threads=1), **groups, **words)
+    if what == "work":
+        return work(train, words)
     if what == "plan":
         plan = forecast(train, fresh=True, **common)
         passes, seconds, network = plan["passes"], plan["seconds"], plan["network"]
@@ -89,6 +92,29 @@ def told(what: str, train: str, workers: int, words: dict) -> dict:
     moved = (history[-1].get("bytes_moved", 0) - history[0].get("bytes_moved", 0)) / times
     return dict(passes=len(history), moved=moved, first=first, later=(last - first) / times, all=result.seconds,
                 call=call)  # fmt: skip
+
+
+def work(train: str, words: dict) -> dict:
+    """Passes over all rows that the visits of all problems come to in one process, planned and counted."""
+    import bigclf
+    from bigclf.api.plan import forecast
+    from bigclf.training.roles.turn import Turn
+
+    common = dict(memory=MEMORY, workers=bigclf.Workers(1, threads=1), **words)
+    share = 1 - 1 / words["folds"] if "folds" in words else 1.0  # of all rows, that a pass visits
+    planned, counted, teach = forecast(train, fresh=True, **common)["work"], [], Turn.teach
+
+    def counting(turn, scratch, idle, block):
+        teach(turn, scratch, idle, block)
+        if turn.aim is not None:
+            counted.append(share + turn.learner.inner.rows / block.n_rows)
+
+    Turn.teach = counting
+    if "grid" in words:
+        bigclf.sweep(train, progress=False, refit=False, **common)
+    else:
+        bigclf.fit(train, progress=False, **common)
+    return dict(planned=planned, counted=sum(counted))
 
 
 def cut(train: str, rows: int, out: Path) -> str:
@@ -142,6 +168,24 @@ def table(train: str, workers: list[int], rounds: int) -> bool:
     return holds
 
 
+def works(train: str, out: Path, cases: list[int]) -> bool:
+    """Print planned and counted work of the cases of dual methods with several problems; whether all hold."""
+    print("\n| rows | method | passes over all rows, planned / counted | off |\n| --- | --- | --- | --- |")
+    holds = True
+    for rows, words in (CASES[number - 1] for number in cases):
+        if words["algo"] != "dcd" or not {"grid", "classes"} & words.keys():
+            continue
+        data = cut(train, rows, out)
+        if "classes" in words:
+            data = classes_of(data, out / f"classes-{rows}")
+        found = child("work", data, 1, words)
+        holds &= abs(found["planned"] - found["counted"]) <= SECONDS * found["counted"]
+        of = ", ".join(str(value) for value in words.values())
+        both_ = f"{found['planned']:.0f} / {found['counted']:.0f}"
+        print(f"| {rows:,} | {of} | {both_} | {off(found['planned'], found['counted'])} |", flush=True)
+    return holds
+
+
 def advice(train: str, out: Path, rounds: int, cases: list[int]) -> bool:
     """Print a line for each case; whether the plan was right in all."""
     print("\n| rows | method | planned, one / two, s | measured, one / two, s | advice | right |")
@@ -182,6 +226,8 @@ def main() -> int:
         holds &= table(given.train, [int(n) for n in given.workers.split(",")], given.rounds)
     if "advice" in given.only:
         holds &= advice(given.train, Path(given.out), given.rounds, [int(n) for n in given.cases.split(",")])
+    if "work" in given.only:
+        holds &= works(given.train, Path(given.out), [int(n) for n in given.cases.split(",")])
     return 0 if holds else 1
 
 

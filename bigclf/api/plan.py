@@ -220,7 +220,8 @@ def forecast(data: object, **given: object) -> dict[str, Any]:
         {up, down, epoch} (bytes of an epoch from and to workers), seconds {first, later} (an epoch; of a sweep one of
         all points, and ``after`` these the best on all rows; ``start`` : until processes of this machine are there,
         before all of them), rates, plan, and
-        ``turns`` where labels are learned in several: all other figures are then of the first. With a ``model``
+        ``turns`` where labels are learned in several: all other figures are then of the first; ``work``, of several
+        problems the passes over all rows that their visits come to. With a ``model``
         {model, data, bandwidth, scoring: a ``Line`` of ``plan_of_scoring`` for one process and each number of workers}.
 
     Raises
@@ -310,7 +311,7 @@ def _forecast(request: Request, known: Rates | None = None) -> dict[str, Any]:
         tried = points.one.setting
     rates = _rates(alone, request["fresh"]) if known is None else _known(alone, known)
     if points is not None:
-        intent = intent._replace(points=points.weighed(rates.works))
+        intent = intent._replace(points=(points := points.weighed(rates.works)))
     shape_of = Shape(source.n_rows, source.n_features, source.nnz, square=_square(source))
     network = _network(intent, workers, rates, request["run_dir"])
     passes = _passes(alone, rates, asked_of(request, tried, shape_of, groups), most)
@@ -330,6 +331,7 @@ def _forecast(request: Request, known: Rates | None = None) -> dict[str, Any]:
         "rates": rates._asdict(),
         "plan": plan.as_json(),
         **({"turns": turns} if turns > 1 else {}),
+        **({"work": points.load * rates.works[0]} if points is not None and rates.works else {}),
     }
 
 

@@ -326,6 +326,9 @@ def test_points_of_a_sweep_weigh_what_trials_of_three_of_them_counted(shards, mo
     # each takes twice as much as the one before it: a line in the logarithms, 1/4 to 4 times the middle one
     assert later((8.0, 2.0, 32.0)) == pytest.approx(even * (1 / 4 + WARM * (1 / 2 + 1 + 2 + 4)) / 5)
     assert later((8.0, 2.0, 0.0)) == even  # the last did not end
+    monkeypatch.setattr(module, "_rates", lambda intent, fresh: RATES._replace(works=(8.0, 2.0, 32.0)))
+    passes = [2.0, *(WARM * each for each in (4.0, 8.0, 16.0, 32.0))]
+    assert forecast(shards, **words)["work"] == pytest.approx(4 * sum(passes))  # five folds, each without a fifth
 
 
 @pytest.mark.parametrize("words", [dict(grid={"C": [0.1, 1.0, 30.0]}, folds=3), dict(multiclass="one-vs-rest")])
