@@ -70,7 +70,7 @@ SMALLER = 4  # times fewer chunks in the smaller one
 TIMES = 3  # that a trial is made: what compiled a kernel, or what other programs held up, took longer ...
 HELD_UP = 1.6  # ... or more than that times the least; new memory costs up to half as much again (measured)
 EPOCHS, SECONDS = 10, 1.5  # most of a trial: epochs of an online method, seconds
-BESIDE_SECONDS = 3.0  # ... of one that tells how much more another problem takes
+BESIDE_ENTRIES = 1e9  # visited in one that tells how much more another problem takes: no other program changes it
 ROUNDS, MOST_GROUPS, MOST_HERE = 20, 64, 16  # most of one on a cluster: epochs, groups, processes
 DISK_BYTES = 64_000_000  # read from disk to see how fast it is
 BUNDLES = 4  # as the engine of a cluster has it
@@ -614,7 +614,7 @@ def _works(intent: Intent, chunks: int, groups: int) -> list[float]:
     for one in (intent.points.one, *intent.points.beside):
         alone = intent._replace(problems=[one])
         counts = sorted({max(groups, chunks // SMALLER), chunks})
-        less, *_, more = [_trial(alone, n, groups, most=BESIDE_SECONDS) for n in (counts[0], counts[-1])]
+        less, *_, more = [_trial(alone, n, groups, entries=BESIDE_ENTRIES) for n in (counts[0], counts[-1])]
         growth = MOST_GROWTH  # where the larger one did not end
         if less.work and more.work and more.entries > less.entries:
             growth = math.log(more.work / less.work) / math.log(more.entries / less.entries)
@@ -734,9 +734,10 @@ def _best_trial(intent: Intent, chunks: int, groups: int) -> Trial:
 
 def _trial(
     intent: Intent, chunks: int, groups: int, link: Link | None = None, rounds: int = EPOCHS,
-    look: Callable[[Run], list[int]] | None = None, most: float = SECONDS,
+    look: Callable[[Run], list[int]] | None = None, entries: float | None = None,
 ) -> Trial:  # fmt: skip
-    """Learn from the first chunks as the plan has it, in so many groups."""
+    """Learn from the first chunks as the plan has it, in so many groups, until so many ``entries`` are visited (None:
+    for ``SECONDS``)."""
     source, problems, plan, tol, *_ = intent
     sample = source.leading(chunks)
     share, edges = sample.nnz / source.nnz, group_edges(sample.chunks.nnz, groups)
@@ -758,11 +759,14 @@ def _trial(
     def count(run: Run) -> list[int]:
         works.append(1.0 + run.counts.again)
         kept.append(method.by_way and keeps_rows(problems[0], run.states[0]))
+        if entries is not None and sum(works) * sample.nnz > entries:
+            return run.todo()
         return [] if look is None else look(run)
 
+    seconds = SECONDS if link is None and entries is None else None
     options = RunOptions(
         progress=False, validate=None, callbacks=(), tol=tol, local_dir=None, init=None, resume=False,
-        epochs=method.epochs if tol is not None else rounds, max_seconds=most if link is None else None,
+        epochs=method.epochs if tol is not None else rounds, max_seconds=seconds,
         checkpoint_every=math.inf, patience=Patience(), early_stopping=None, give_up=count,
     )  # fmt: skip
     with conducted(sample, problems, small, options, link, None) as (run, history):
