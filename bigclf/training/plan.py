@@ -55,6 +55,7 @@ PARTS_FACTOR = 10  # ... times the bytes of a part, of a row group that is decod
 CUT_FACTOR = 2  # ... and of its chunks: the parts of one, and all of it
 DECODERS = 2  # threads that decode at a time, where there is memory for it
 LEARNERS = 2  # problems that learn at a time, where there are several; room is made for them whatever the threads
+LEAST_TOGETHER = 2  # of one epoch and its certificate every row is learned from, of more not all in the first
 IN_TURN = 4  # chains of problems of which each round visits so many, or a multiple: 1, 2 and 4 cores then end together
 BUFFERS = 3  # blocks in memory at a time, and
 MOST_BUFFERS = 5  # ... where there is room for more: two readers that wait for the disk at a time hold nobody up then
@@ -403,7 +404,7 @@ def _made(
         sizes.grows = sizes.grows and (not before or "grown" in before)
         if before and "notes of problems" not in before.get("memory", {}):
             sizes.notes = 0
-        sizes.tiled = sizes.tiled and before.get("tiled", not before)
+        sizes.tiled = sizes.tiled and before.get("tiled", not before and reads > LEAST_TOGETHER)
         sizes.repeats = sizes.repeats and reads > 1 and before.get("block_rounds", 1) > 0
         sizes.light_bias = sizes.light_bias and reads > 1 and before.get("light_bias", not before)
         return sizes

@@ -122,7 +122,7 @@ def pruned_together(
         for lane, objective in zip(lanes, came[len(first) :], strict=True):
             found[lane.number].take(objective)
     for its, search in zip(weights, found, strict=True):
-        its[:-1][np.abs(its[:-1]) < search.best[0]] = 0
+        its[:-1][np.abs(its[:-1]) < np.float64(search.best[0])] = 0  # as the trial did, not in float32
     return [Pruned(its, search.best[1]) for its, search in zip(weights, found, strict=True)]
 
 
@@ -200,8 +200,10 @@ class _Passes(NamedTuple):
 
         def of(block: Block, first: int) -> None:
             room = rooms.get()
-            self._add(block, lanes[first : first + LANES], room, found[first : first + LANES])
-            rooms.put(room)
+            try:
+                self._add(block, lanes[first : first + LANES], room, found[first : first + LANES])
+            finally:  # else others would wait for it
+                rooms.put(room)
 
         with ThreadPoolExecutor(THREADS) as pool:
             for block in self.blocks() if lanes else ():

@@ -604,3 +604,21 @@ def test_pruning_refuses_rows_that_are_not_those_of_the_training(monkeypatch):
         block._replace(labels=block.labels[::-1].copy()) for block in loaded(me)))  # fmt: skip
     with pytest.raises(RunError, match="they are not the same rows"):
         bigclf.fit(X, Y, algo="dcd", tol=1e-3, prune=0.05, progress=False)
+
+
+def test_one_epoch_learns_from_every_row_for_every_label():
+    """Only where more epochs are to follow is a part of the rows enough to begin with."""
+    X, Y = rare(600, 3)
+    for more in ({}, {"tol": 0.9}):
+        result = bigclf.fit(X, Y, algo="dcd", epochs=1, progress=False, **more).result_
+        assert result.progressive["rows"] == Y.size and not result.plan["tiled"]
+
+
+def test_a_certificate_speaks_of_the_weights_that_are_left_in_float32_too():
+    """Where all may go all of them do: the largest of float32 is not kept by rounding what it is compared with."""
+    X, Y = rare(600, 3)
+    model = bigclf.fit(X, Y, algo="dcd", C=1e-4, tol=1e-3, prune=0.9, dtype="float32", progress=False)
+    assert model.result_.plan["tiled"] and model.facts["pruned"]["kept"] == 0
+    for j, proof in enumerate(model.certificate["problems"]):
+        w = np.append(np.zeros(X.shape[1]), model.intercept_[j])
+        assert 0.5 * w @ w + 1e-4 * (objective(w, X, 2 * Y[:, j] - 1) - 0.5 * w @ w) == pytest.approx(proof["primal"])
