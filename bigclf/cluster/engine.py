@@ -1085,17 +1085,17 @@ class DaskEngine(JoiningCrew):
                         changes[number] = picked(state, way.down)
                         continue
                     before = self._previous[number] if base else self._zero(number)
-                    changes[number] = changes_to(before, state, self.job.plan) or self._whole(number, state)
+                    changes[number] = changes_to(before, state, self.job.plan) or self._whole(number, before, state)
                 self._shipments[base] = Parcel(Shipment(self._version, base, changes))
             return self._shipments[base]
 
-    def _whole(self, number: int, state: State) -> State | Picked:
-        """A state as it travels: without what is 0 in it, as in those that every process makes."""
+    def _whole(self, number: int, before: State, state: State) -> State | Picked:
+        """A state as it travels: without what is 0 in it, as in the one ``before`` that the worker has."""
         rule = self.job.problems[number].setting.rule
         if rule is None or not rule.counts or self.job.plan.places:
             return state
-        own = zip(state._fields, state, strict=True)  # type: ignore[attr-defined]
-        return Picked({name: a for name, a in own if name not in rule.counts or a.any()})
+        own = zip(state._fields, before, state, strict=True)  # type: ignore[attr-defined]
+        return Picked({name: a for name, b, a in own if name not in rule.counts or a.any() or b.any()})
 
     async def _visit(self, parcel: Parcel, address: str) -> Parcel | distributed.Future:
         """The visit inside the task, or beside it where it has much to say of rows."""

@@ -466,3 +466,20 @@ def test_sending_that_takes_longer_than_learning_is_told_once(worked, there, rou
         DaskEngine._weigh(engine, worked, there)
     assert [event["what"].partition(":")[0] for event in told] == ["communication dominates"] * said
     assert ("fewer mixes" in caplog.text) == said
+
+
+def test_counts_that_were_not_zero_are_sent_once_as_zeros():
+    """A checkpoint of an older version may hold some: whoever has them is told that they are gone, nobody else."""
+    from types import SimpleNamespace
+
+    from bigclf.cluster.engine import DaskEngine
+    from bigclf.maths.mixing import PULL
+    from bigclf.methods.online.passive_aggressive import Pulled
+
+    setting = SimpleNamespace(rule=PULL)
+    engine = SimpleNamespace(job=SimpleNamespace(problems=[SimpleNamespace(setting=setting)],
+                                                 plan=SimpleNamespace(places=False)))  # fmt: skip
+    clean = Pulled(*(np.zeros((4, 2) if name == "ways" else 4) for name in Pulled._fields))
+    counted = clean._replace(ways=np.ones((4, 2)))
+    for before, state, sent in ((clean, clean, False), (counted, clean, True), (clean, counted, True)):
+        assert ("ways" in DaskEngine._whole(engine, 0, before, state).arrays) is sent
