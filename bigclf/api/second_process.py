@@ -58,6 +58,9 @@ def _tell(process: subprocess.Popen[bytes], line: str) -> None:
     with contextlib.suppress(BrokenPipeError):
         process.stdin.write(line.encode() + b"\n")
         process.stdin.flush()
+        return
+    with contextlib.suppress(BrokenPipeError):  # else what stays in the buffer would be written once more at the end
+        process.stdin.close()
 
 
 def _awaited(request: Request) -> Setting:

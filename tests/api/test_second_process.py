@@ -129,3 +129,13 @@ def test_a_process_that_is_there_already_ends_where_nothing_is_to_be_compiled(mo
         else:
             begun.stdin.close()  # whoever began it has ended
             assert begun.wait(60) == 0
+
+
+def test_one_that_has_ended_before_it_is_told_stops_nobody(monkeypatch):
+    """What it was to be told is not written once more when its pipe is closed."""
+    monkeypatch.setattr(second_process, "is_kept", lambda kernel: False)
+    monkeypatch.setattr(second_process, "room_for_another", lambda: True)
+    with subprocess.Popen(["true"], stdin=subprocess.PIPE) as process:
+        process.wait()
+        with compiling_beside(asked_of_fit(None, None, {"algo": "pa1"}), process):
+            pass
