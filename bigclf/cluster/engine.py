@@ -1105,7 +1105,7 @@ class DaskEngine(JoiningCrew):
         self.bytes_moved += size
         return parcel
 
-    def _zero(self, number: int) -> object:
+    def _zero(self, number: int) -> State:
         return self.job.problems[number].setting.shared(self.job.source.n_features, self.job.plan.dtype)
 
     async def _carries(self, address: str, first: int, round: Round) -> Parcel | distributed.Future | None:
