@@ -12,8 +12,9 @@ from bigclf import files
 from bigclf.cli.jobs.record import record_of, results_of
 from bigclf.cli.jobs.steps import Job, JobError, Step, read_job
 from bigclf.cli.shared import terminal
-from bigclf.cli.shared.outputs import inputs, of, refuse_inputs
+from bigclf.cli.shared.outputs import inputs, models_read, of, refuse_inputs
 
+MAKE_MODELS = ("fit", "calibrate", "forget", "import")
 MADE_ANEW = ("calibrate", "evaluate", "report", "export", "import")  # on resume; others keep what is finished
 
 
@@ -154,14 +155,22 @@ def refuse_climbing(job: Job, step: Step, inner: click.Context) -> None:
 
 
 def refuse_inputs_of_job(job: Job, steps: list[tuple[Step, click.Context]]) -> None:
-    """RunError where a step writes over the job, or over what another step reads and none makes before that."""
-    made, read = set[str](), list[set[str]]()
-    for _, inner in steps:
-        read.append({*inputs(inner.params)} - made)
+    """RunError where a step writes over the job, or over what another step reads and none makes before that; a model
+    may be replaced by another one."""
+    made, read = set[str](), list[tuple[list[str], list[str]]]()
+    for step, inner in steps:
+        anew = [path for path in inputs(step.command, inner.params) if not _is_made(path, made)]
+        models = models_read(step.command, inner.params)
+        read.append((anew, [path for path in anew if path not in models]))
         made.update(of(inner.params, *written_by(inner)))
     for k, (step, inner) in enumerate(steps):
-        others = {path for at, paths in enumerate(read) if at != k for path in paths}
+        makes_model = step.command in MAKE_MODELS
+        others = {path for at, paths in enumerate(read) if at != k for path in paths[makes_model]}
         refuse_inputs(step.command, inner.params, [job.path, *sorted(others)])
+
+
+def _is_made(path: str, made: set[str]) -> bool:
+    return path in made or any(files.is_below(path, place) for place in made)
 
 
 def written_by(inner: click.Context) -> list[str]:

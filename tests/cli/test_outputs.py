@@ -192,6 +192,34 @@ def test_a_step_may_write_what_the_next_one_reads(there, tmp_path, monkeypatch):
         assert done.exit_code == 0, done.output
 
 
+FIT = {"fit": {"data": "shards", "output": "n.bigclf", "algo": "pa1", "epochs": 1}}
+ON = {"fit": {**FIT["fit"], "init": "n.bigclf"}}
+AGAIN = {
+    "a model calibrated in its place": [FIT, {"calibrate": {"model": "n.bigclf", "data": "shards", "output": "n.bigclf"}}],
+    "a model that learns on": [FIT, ON],
+    "a model that is measured before it learns on": [
+        {"evaluate": {"model": "m.bigclf", "data": "shards", "output": "before.json"}},
+        {"fit": {**FIT["fit"], "init": "m.bigclf", "output": "m.bigclf"}},
+        {"evaluate": {"model": "m.bigclf", "data": "shards", "output": "e.json"}},
+    ],
+    "shards of which some are learned from": [
+        {"convert": {"sources": "a.csv", "out": "s", "label": "label"}},
+        {"fit": {**FIT["fit"], "data": "s/*.parquet"}},
+        {"evaluate": {"model": "n.bigclf", "data": "s/part-00000.parquet", "output": "e.json"}},
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("steps", AGAIN)
+def test_a_job_that_replaces_its_own_results_can_be_given_again(steps, there, tmp_path, monkeypatch):
+    shutil.copytree(there, tmp_path / "there", symlinks=True)
+    monkeypatch.chdir(tmp_path / "there")
+    (tmp_path / "there" / "job.yaml").write_text(json.dumps({"steps": AGAIN[steps]}))
+    for _ in range(2):
+        done = CliRunner().invoke(main, ["run", "job.yaml", "--overwrite"])
+        assert done.exit_code == 0, done.output
+
+
 @pytest.mark.parametrize("kept", ["job.yaml", "of/job.yaml"])
 def test_a_job_in_its_own_run_directory_stays_as_it_was_written(kept, there, tmp_path, monkeypatch):
     shutil.copytree(there, tmp_path / "there", symlinks=True)

@@ -45,9 +45,14 @@ def refuse_inputs(command: str, given: Mapping[str, object], besides: Iterable[s
     keep_apart(rows, [*others, *of(given, *OTHERS)], filled=filled)
 
 
-def inputs(given: Mapping[str, object]) -> list[str]:
-    """What a command reads, and the model that it is given."""
-    return of(given, *ROWS, *OTHERS, "model")
+def inputs(command: str, given: Mapping[str, object]) -> list[str]:
+    """What a command reads."""
+    return [*of(given, *ROWS, *OTHERS), *models_read(command, given)]
+
+
+def models_read(command: str, given: Mapping[str, object]) -> list[str]:
+    """The models among that; the one that ``fit`` names it makes."""
+    return of(given, "init", "features_of", *([] if command == "fit" else ["model"]))
 
 
 def of(given: Mapping[str, object], *names: str) -> list[str]:
