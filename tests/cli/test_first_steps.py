@@ -272,6 +272,8 @@ def test_sparse_rows_that_are_named_as_a_table_are_told_to_be_none(tmp_path):
     assert run("fit", place, "--format", "svmlight", *out)[0] == 0
     times = table(tmp_path / "times.csv", rows=[f"{k % 5} 12:{k} 13:{k}" for k in range(20)], before=())
     assert "3 columns" in run("inspect", times, "--separator", " ", "--no-header")[1]
+    dated = table(tmp_path / "dated.csv", rows=[f"{k % 5},{k}.5,2026-01-07 12:{k + 10}" for k in range(20)], before=())
+    assert "3 columns" in run("inspect", dated)[1]
 
 
 def test_a_proposal_tells_of_a_separator_in_the_label(tmp_path):
