@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 SAMPLE_NNZ, SAMPLE_PARTS = 4_000_000, 4  # entries of a trial, at most, and so many times fewer than there are
 TIMES = 2  # that a trial is made, after one that loads what it needs
+MOST_HERE = 16  # processes of a trial: more of them would take memory, and tell nothing more of a machine's cores
 PART_SECONDS = 0.02  # of a part's way to a worker and back
 ANSWER_BYTES = 4_000  # of a part's figures
 
@@ -124,7 +125,7 @@ class Scoring:
         if workers == 1 or self.bandwidth is not None:
             return alone
         began = time.perf_counter()
-        with linked(workers, Patience()) as link:
+        with linked(min(workers, MOST_HERE), Patience()) as link:
             assert link is not None  # there are several
             n = int(link.count(Patience().idle))
             start, looks, sample = time.perf_counter() - began, [], self.dataset.leading(self.sample)

@@ -18,7 +18,7 @@ from bigclf.api.plan_of_scoring import Scoring
 from bigclf.api.plan_of_sweep import WARM
 from bigclf.api.scaling import Outlook, lines_of
 from bigclf.cluster.measuring import cut
-from bigclf.errors import MemoryBudgetError
+from bigclf.errors import MemoryBudgetError, RunError
 from bigclf.request.spreading import DEALT, SHIPPED_SHARE
 
 distributed = pytest.importorskip("distributed")
@@ -419,6 +419,21 @@ def test_what_follows_from_a_plan_of_scoring():
 
     assert "they pay (evaluate 1.5 times, predict 1.4 times" in said(1.5, 1.4)
     assert "they pay to predict" in said(1.0, 1.4) and "one process is enough" in said(0.9, 1.1)
+
+
+def test_no_more_processes_are_started_than_a_trial_needs(shards, monkeypatch):
+    """Whatever --workers asks about."""
+    model, asked = package.fit(shards, algo="pa1", epochs=1, progress=False), []
+
+    def linked(workers, patience):
+        asked.append(workers)
+        raise RunError("none is started")
+
+    monkeypatch.setattr(plan_of_scoring, "linked", linked)
+    for workers in (2, 64):
+        with pytest.raises(RunError, match="none is started"):
+            forecast(shards, model=model, workers=workers, memory="64MB")
+    assert asked == [2, plan_of_scoring.MOST_HERE]
 
 
 def test_rows_are_scored_to_know_how_long_they_take(shards, tmp_path):
