@@ -195,7 +195,9 @@ def test_a_step_may_write_what_the_next_one_reads(there, tmp_path, monkeypatch):
 FIT = {"fit": {"data": "shards", "output": "n.bigclf", "algo": "pa1", "epochs": 1}}
 ON = {"fit": {**FIT["fit"], "init": "n.bigclf"}}
 AGAIN = {
-    "a model calibrated in its place": [FIT, {"calibrate": {"model": "n.bigclf", "data": "shards", "output": "n.bigclf"}}],
+    "a model calibrated in its place": [
+        FIT, {"calibrate": {"model": "n.bigclf", "data": "shards", "output": "n.bigclf"}}
+    ],
     "a model that learns on": [FIT, ON],
     "a model that is measured before it learns on": [
         {"evaluate": {"model": "m.bigclf", "data": "shards", "output": "before.json"}},
