@@ -412,7 +412,7 @@ def told_of(run: Run) -> list[dict[str, float]]:
 
 def prune(run: Run, source: Rows, tol: float) -> None:
     """Drop what can be dropped of the weights that the certificates speak of, and certify what is left within ``tol``;
-    two passes over the rows, or four; of several problems over rows in memory up to seven.
+    two passes over the rows, or four; of several problems whose rows fit into memory up to seven.
 
     Raises
     ------
@@ -424,8 +424,9 @@ def prune(run: Run, source: Rows, tol: float) -> None:
     objectives = [(status.primal, status.dual) for status in run.status]
     blocks: Callable[[], Iterable[Block]] = source.blocks
     drop = pruned
-    if run.plan.resident and isinstance(run.engine, LocalEngine):
-        blocks = run.engine.bench.loaded
+    if run.plan.resident:
+        if isinstance(run.engine, LocalEngine):  # else the same, of rows that are read anew: the answer is the same
+            blocks = run.engine.bench.loaded
         if len(weights) > 1 and tile_bytes(source.n_features, 0) <= MOST_TILE:  # many passes, that cost little there
             drop = pruned_together
     found = drop(run.problems, weights, objectives, blocks, tol)

@@ -80,7 +80,7 @@ class Search:
         """What came of the trial: the estimates go through it from now on."""
         room, over = self.bound - self.primal, objective - self.primal
         if objective <= self.bound:
-            self.best = self.tried, objective
+            self.best = max(self.best, (self.tried, objective))
             self.over_it = 0
             self.done = room - over <= ENOUGH * room or self.tried == self.sizes[-1]
         else:
@@ -220,7 +220,8 @@ class _Passes(NamedTuple):
         add_up(block, room.tile, margins)
         for place, lane in enumerate(lot):
             C, e, constant = self._settings(lane.number)
-            sums[place] += lost(self.problems[lane.number].view(block, 0, seen), margins, place, constant, C, e)
+            view = self.problems[lane.number].view(block, 0, seen)
+            sums[place] = lost(view, margins, place, constant, C, e, sums[place])
 
     def _square(self, lane: Lane) -> float:
         """||u||^2"""
@@ -282,13 +283,12 @@ def square_left(weights, least):  # type: ignore[no-untyped-def]
 
 @functools.cache
 def losses(loss: Loss) -> Callable[..., float]:
-    """Kernel of the sum of C_i loss(s_i m_i) over a block's rows, whose margins but for the ``constant`` are
-    margins[:, place]."""
+    """Kernel that adds C_i loss(s_i m_i) of a block's rows to ``total``, row by row, so that the bits do not depend on
+    blocks; their margins but for the ``constant`` are margins[:, place]."""
     value_of, regression = loss.value, loss.regression
 
     @kernel
-    def add(block, margins, place, constant, C, e):  # type: ignore[no-untyped-def]
-        total = np.float64(0)
+    def add(block, margins, place, constant, C, e, total):  # type: ignore[no-untyped-def]
         for i in range(block.indptr.size - 1):
             c, t = C * block.weights[i], block.labels[i]
             if c > 0:

@@ -596,6 +596,16 @@ def test_pruning_many_labels_keeps_as_few_weights_as_one_by_one(monkeypatch):
         assert proof["gap"] > 0.04  # the room that there is has been used
 
 
+def test_pruning_many_labels_gives_the_same_bits_on_workers(tmp_path):
+    """The driver goes over rows that it reads anew, in other blocks."""
+    X, Y = rare(600, 3)
+    path = write(tmp_path / "rows.parquet", X.tocsr(), named(Y))
+    asked = {"algo": "dcd", "C": 1.0, "tol": 1e-3, "prune": 0.05, "progress": False}
+    here, there = bigclf.fit(path, **asked), bigclf.fit(path, workers=2, **asked)
+    assert here.result_.plan["tiled"] and np.array_equal(here.coef_.toarray(), there.coef_.toarray())
+    assert here.certificate == there.certificate
+
+
 def test_pruning_refuses_rows_that_are_not_those_of_the_training(monkeypatch):
     """Both ways of it look at the objective of all weights."""
     X, Y = rare(600, 3)
@@ -622,3 +632,14 @@ def test_a_certificate_speaks_of_the_weights_that_are_left_in_float32_too():
     for j, proof in enumerate(model.certificate["problems"]):
         w = np.append(np.zeros(X.shape[1]), model.intercept_[j])
         assert 0.5 * w @ w + 1e-4 * (objective(w, X, 2 * Y[:, j] - 1) - 0.5 * w @ w) == pytest.approx(proof["primal"])
+
+
+def test_a_trial_below_the_best_one_takes_nothing_back():
+    """After one that is too far the next is 2 % below it, which may be less than what is known to be within."""
+    from bigclf.training.pruning_together import Search
+
+    search = Search(1.0, 2.0, np.array([0.0, 0.5, 1.0]), np.array([1.0, 1.4, 3.0]))
+    for tried, objective in ((0.99, 1.5), (1.0, 2.5), (0.98, 1.4)):
+        search.tried = tried
+        search.take(objective)
+    assert search.best == (0.99, 1.5)
