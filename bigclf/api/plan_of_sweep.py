@@ -54,9 +54,12 @@ class Points(NamedTuple):
         if len(works) < 3 or not all(works):
             return self
         one, first, last = works
-        ends = [0.0, float(self.among // 2), float(self.among - 1)]
-        lines = np.polyfit(ends, np.log([first, one, last]), 2)
-        each = np.exp(np.polyval(lines, np.arange(self.among))) / one
+        if self.among < 3:  # no parabola goes through two
+            each = np.array([first, last]) / one
+        else:
+            ends = [0.0, float(self.among // 2), float(self.among - 1)]
+            lines = np.polyfit(ends, np.log([first, one, last]), 2)
+            each = np.exp(np.polyval(lines, np.arange(self.among))) / one
         if self.chains < len(self.problems):
             each[1:] *= WARM
         return self._replace(load=self.load * float(np.mean(each)))

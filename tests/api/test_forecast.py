@@ -15,7 +15,7 @@ from bigclf.api.evaluate import PARTS_A_WORKER
 from bigclf.api.plan import Rates, forecast
 from bigclf.api.plan_of_scoring import Rates as Speeds
 from bigclf.api.plan_of_scoring import Scoring
-from bigclf.api.plan_of_sweep import WARM
+from bigclf.api.plan_of_sweep import WARM, Points
 from bigclf.api.scaling import Outlook, lines_of
 from bigclf.cluster.measuring import cut
 from bigclf.errors import MemoryBudgetError, RunError
@@ -419,6 +419,13 @@ def test_what_follows_from_a_plan_of_scoring():
 
     assert "they pay (evaluate 1.5 times, predict 1.4 times" in said(1.5, 1.4)
     assert "they pay to predict" in said(1.0, 1.4) and "one process is enough" in said(0.9, 1.1)
+
+
+def test_two_problems_weigh_what_they_take(recwarn):
+    """Of two labels both are tried, and nothing is fitted through them."""
+    points = Points([], None, None, 2, 2.0, 0, among=2)
+    assert points.weighed([2.0, 1.0, 2.0]).load == pytest.approx(2.0 * 0.75)
+    assert points._replace(load=3.0, among=3).weighed([2.0, 2.0, 2.0]).load == pytest.approx(3.0) and not recwarn.list
 
 
 def test_no_more_processes_are_started_than_a_trial_needs(shards, monkeypatch):
