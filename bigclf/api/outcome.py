@@ -533,14 +533,18 @@ def silence(model: Model, source: Rows) -> list[str]:
     """What is to be said of a model of several labels that gives none of them to any of the first rows."""
     if source.sets is None:
         return []
-    block = next(iter(source.blocks()), None)
-    if block is None or not block.n_rows:
-        return []
-    rows = rows_of(block, 0, min(LOOKED_AT, block.n_rows))
-    if any((scores >= 0).any() for _, scores, _ in model.pieces(rows)):
+    seen = 0
+    for block in source.blocks():
+        rows = rows_of(block, 0, min(LOOKED_AT - seen, block.n_rows))
+        if any((scores >= 0).any() for _, scores, _ in model.pieces(rows)):
+            return []
+        seen += rows.n_rows
+        if seen >= LOOKED_AT:
+            break
+    if not seen:
         return []
     return [
-        f"the model gives no label to any of the first {plural(rows.n_rows, 'row')} it was trained on: it ranks labels "
+        f"the model gives no label to any of the first {plural(seen, 'row')} it was trained on: it ranks labels "
         "(predict --top), but no decision value is 0 or more; a larger C, or class_weight='balanced', gives more"
     ]
 

@@ -643,3 +643,17 @@ def test_a_trial_below_the_best_one_takes_nothing_back():
         search.tried = tried
         search.take(objective)
     assert search.best == (0.99, 1.5)
+
+
+def test_a_model_is_not_called_silent_for_a_first_row_group_without_labels(tmp_path):
+    """A thousand rows are looked at, in as many row groups as have them."""
+    X, y = rows()
+    asked = {"algo": "dcd", "C": 10.0, "progress": False}
+    order = np.argsort(bigclf.fit(X, y, **asked).decision_function(X).max(axis=1))
+    X, y = X[order], y[order]
+    path = tmp_path / "rows.parquet"
+    table = pq.read_table(write(path, X, named(y)))
+    pq.write_table(table, path, row_group_size=20)
+    model = bigclf.fit(str(path), **asked)
+    assert not (model.decision_function(X[:20]) >= 0).any() and (model.decision_function(X) >= 0).any()
+    assert not [said for said in model.result_.warnings if "gives no label" in said]
