@@ -16,6 +16,7 @@ from bigclf.errors import DataError, RunError
 ANOTHER = "write to another place"
 MAGIC = set("*?[")
 OF_A_RUN = ("run.json", "history.jsonl", "model.bigclf")  # what is read of a run's directory
+TAKEN = (*OF_A_RUN, "replaces.json", "fit_wrote.json"), ("state-", "rows-")  # names and beginnings that a run removes
 
 
 def keep_apart(
@@ -110,4 +111,9 @@ def _is_deep(directory: str) -> bool:
 
 
 def _is_in(file: str, directory: str) -> bool:
+    """Whether a run in the directory would take the file for its own."""
+    names, beginnings = TAKEN
+    own = files.base_name(file)
+    if own not in names and not own.startswith(beginnings):
+        return False
     return files.identity(files.parent_directory(file)) == files.identity(directory)

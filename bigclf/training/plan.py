@@ -629,7 +629,7 @@ class Sizes:
         self.climbs = climbs and self.alone and enough and self.schedule == "auto"
         of_feature = self.setting.settings["bias"] > 0 and not self.method.all_classes
         boxed_rounds = self.method.by_duals and _rounds(self.setting.settings, len(edges)) > 0
-        self.light_bias = of_feature and boxed_rounds and self.alone and self.schedule == "auto"
+        self.light_bias = of_feature and boxed_rounds and self.alone and self.k == 1 and self.schedule == "auto"
         wants_none = self.setting.settings.get("inner_rounds") == 0 or self.setting.settings.get("working_set")
         smooth = self.method.by_duals and not self.boxed and self.schedule == "auto"
         self.repeats = smooth and self.alone and not wants_none  # each block's rows are gone over several times

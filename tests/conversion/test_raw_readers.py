@@ -634,7 +634,7 @@ def test_fit_leaves_out_as_many_bad_rows_as_it_is_told(tmp_path):
         text = bigclf_command(command, tmp_path / "m", tmp_path / "r.csv", *more, *leave).output
         assert "16 bad rows were left out: 4 as in" in " ".join(text.split())
         assert command == "calibrate" or json.loads(told.stdout)["n"] == 384
-    shards = bigclf_command("fit", tmp_path, "-o", tmp_path / "n", "--max-bad-fraction", "0")
+    shards = bigclf_command("fit", tmp_path, "-o", tmp_path.parent / "n", "--max-bad-fraction", "0")
     assert shards.exit_code == 2 and "--max-bad-fraction is for raw tables" in shards.output
     model = bigclf.load(tmp_path / "m")
     for measure in (bigclf.evaluate, bigclf.calibrate):

@@ -392,7 +392,7 @@ def test_a_grid_under_way_is_not_removed(place, tmp_path, child, name, held, mor
     out = tmp_path / "out"
     grid = ["--grid", "C=0.1,1", "--folds", 2] if name == "sweep" else ["--C", "0.1,1"]
     (out / "run").mkdir(parents=True)
-    (out / "run" / "mine").write_text("")
+    (out / "run" / "history.jsonl").write_text("")
     alive_in(out if held == "the output" else out / held, child)
     if held == "the output":
         (out / "lease").rename(out / ".lease")

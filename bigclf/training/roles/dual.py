@@ -308,6 +308,9 @@ class InnerRounds:
 class DualLearner(Learner):
     """A problem of such a method in a group: it keeps dual variables, certifies, and goes on over rows that matter."""
 
+    square: float | None = None  # ||w||^2 at the start, once it is known
+    begun: np.ndarray | None = None  # the rows of the first pass, where it is not over all
+
     def __init__(self, given: Assignment) -> None:
         problem, plan, source = given.problem, given.plan, given.source
         if plan.set_rows:
@@ -368,8 +371,7 @@ class DualLearner(Learner):
         if self.light is not None:
             self.light.on = lesson.aim > 0  # else there may be no rounds
         self.set_tally = Tally()
-        self.square: float | None = None  # ||w||^2 at the start, once it is known
-        self.begun: np.ndarray | None = None  # the rows of the first pass, where it is not over all
+        self.square = self.begun = None
         self.moves[:] = 0
         self.row_state.begin(lesson.certify, still)
         start: tuple[Any, Any] | None = None
@@ -569,8 +571,8 @@ class DualLearner(Learner):
 
     def restore_rows(self, held: dict[str, np.ndarray]) -> None:
         """The working set's rows are expected first: they stay at hand."""
-        if self.light is not None:
-            self.light.state = held["light"].copy()
+        if self.light is not None and not self.light.restore(held):
+            self.kernel, self.light = self.light.kernel, None
         if self.set is not None:
             if self.visits is not None and "stuck" in held:
                 self.visits.stuck = held["stuck"].copy()

@@ -15,7 +15,7 @@ problem.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -53,6 +53,14 @@ class LightBias:
         moved = float(weights[-1]) - before
         self.state[0] += moved / self.penalty - moved
         return counts
+
+    def restore(self, held: Mapping[str, np.ndarray]) -> bool:
+        """Go on from what was carried; False where there is nothing: dual variables that come from elsewhere come with
+        the bias that goes with them, and nothing is to be light then."""
+        if "light" not in held:
+            return False
+        self.state = held["light"].copy()
+        return True
 
     def weigh(self, view: Block) -> None:
         """Choose the penalty for a block."""
