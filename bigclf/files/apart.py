@@ -111,9 +111,9 @@ def _is_deep(directory: str) -> bool:
 
 
 def _is_in(file: str, directory: str) -> bool:
-    """Whether a run in the directory would take the file for its own."""
+    """Whether a run in the directory would stand among the rows that the file is one of, or take it for its own."""
     names, beginnings = TAKEN
     own = files.base_name(file)
-    if own not in names and not own.startswith(beginnings):
+    if files.is_directory(file) and own not in names and not own.startswith(beginnings):
         return False
     return files.identity(files.parent_directory(file)) == files.identity(directory)

@@ -46,7 +46,7 @@ CALLS = {
     "fit a dataset with a run in it": lambda: bigclf.fit(
         bigclf.Dataset("shards"), **ONCE, run_dir=bigclf.RunDir("shards")
     ),
-    "fit a file that a run beside it would take for its own": lambda: bigclf.fit("rows-1.svm", **ONCE, run_dir="."),
+    "fit a file with a run beside it": lambda: bigclf.fit("shards/part-00000.parquet", **ONCE, run_dir="shards"),
     "fit with a run in what validates": lambda: bigclf.fit("parts/a/s", **ONCE, validate="shards", run_dir="shards"),
     "resume in its input": lambda: bigclf.fit("shards", **ONCE, run_dir="shards", resume=True),
     "sweep with a run in its input": lambda: bigclf.sweep("shards", grid={"C": [1, 2]}, **ONCE, folds=2,
@@ -74,11 +74,11 @@ def test_no_function_takes_away_or_changes_what_it_reads(call, there):
     assert content(there) == before
 
 
-def test_a_run_may_stand_beside_the_file_that_it_reads(there):
+def test_a_run_may_stand_beside_the_directory_that_it_reads(there):
     before = content(there)
-    bigclf.fit("shards/part-00000.parquet", **ONCE, run_dir="shards")
+    bigclf.fit("shards", **ONCE, run_dir=".")
     assert before.items() < content(there).items()
-    clear("shards")
+    clear(".")
     assert before == content(there)
 
 
