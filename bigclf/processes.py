@@ -7,11 +7,15 @@ started it however that one ended, and it is silent: what there is to say reache
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Iterator
 
 GRACE_SECONDS = 10.0
 LIBRARIES = 200_000_000  # bytes that interpreter and libraries of a process take, about
@@ -35,6 +39,18 @@ def end_with(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=watch, name="bigclf-parent", daemon=True).start()
+
+
+@contextlib.contextmanager
+def waiting(module: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of this program that waits for a line on its standard input; it is silent, and ends with this."""
+    silent = subprocess.DEVNULL
+    command = [sys.executable, "-m", module]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=silent, stderr=silent) as process:
+        try:
+            yield process
+        finally:
+            process.kill()  # what it has not written down yet nobody needs
 
 
 def _follow(parent: int) -> None:

@@ -7,6 +7,7 @@ which tells what they take to begin and what they take while all are at work.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
@@ -100,9 +101,7 @@ class Scoring:
         largest = max(int(self.dataset.chunks.nnz[part.first : part.last].sum()) for part in parts)
         at_once = min(workers, len(parts)) if self.bandwidth is not None else min(workers, len(parts), cores())
         mine = max(nnz / at_once, largest)
-        of_one = rates.evaluate
-        if rates.crew:  # of an entry of a worker's own share
-            of_one = rates.crew
+        of_one = rates.crew or rates.evaluate
         moved = self.model.n_bytes * workers if workers > 1 else 0
         sums = len(parts) * ANSWER_BYTES + (8 * rows if self.exact else 0)
         on_way, turns = 0.0, 0.0
@@ -119,11 +118,15 @@ class Scoring:
             evaluate_speed_up=1.0, predict_speed_up=1.0, advice="",
         )  # fmt: skip
 
+    @functools.cached_property
+    def alone(self) -> Rates:
+        """What is measured of this process, once."""
+        return Rates(self._evaluating() / self.entries, self._predicting() / self.entries)
+
     def rates(self, workers: int) -> Rates:
         """What is measured, on this machine."""
-        alone = Rates(self._evaluating() / self.entries, self._predicting() / self.entries)
         if workers == 1 or self.bandwidth is not None:
-            return alone
+            return self.alone
         began = time.perf_counter()
         with linked(min(workers, MOST_HERE), Patience()) as link:
             assert link is not None  # there are several
@@ -135,7 +138,7 @@ class Scoring:
                 looks.append(time.perf_counter() - began)
         again = min(looks[1:])
         share = self.entries / min(n, cores())
-        return alone._replace(crew=again / share, start=start, first=max(0.0, looks[0] - again))
+        return self.alone._replace(crew=again / share, start=start, first=max(0.0, looks[0] - again))
 
     def _evaluating(self) -> float:
         """Seconds of the trial."""

@@ -37,19 +37,9 @@ def compiling_beside(request: Request, begun: subprocess.Popen[bytes] | None = N
         return
     named = [setting.method.name, setting.loss, setting.settings.get("penalty"), request["bias"], request["dtype"]]
     asked = json.dumps({"parent": os.getpid(), "named": named})
-    if begun is not None:
-        _tell(begun, asked)
+    with processes.waiting(__name__) if begun is None else contextlib.nullcontext(begun) as process:
+        _tell(process, asked)
         yield
-        return
-    with subprocess.Popen(
-        [sys.executable, "-m", __name__, asked], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    ) as process:  # fmt: skip
-        try:
-            _compile_callees(setting, request["dtype"])
-            yield
-        finally:
-            process.kill()  # what it has not written down yet nobody needs
 
 
 def _tell(process: subprocess.Popen[bytes], line: str) -> None:
@@ -87,13 +77,10 @@ def _compile_callees(setting: Setting, dtype: str) -> None:
 
 def main() -> None:
     gc.disable()  # looking for garbage, of which there is little, takes a fifth of the time
-    if sys.argv[1:]:
-        line = sys.argv[1]
-    else:
-        begin_compiling()
-        line = sys.stdin.readline()
-        if not line:  # nothing is to be compiled after all
-            return
+    begin_compiling()
+    line = sys.stdin.readline()
+    if not line:  # nothing is to be compiled after all
+        return
     asked = json.loads(line)
     processes.end_with(asked["parent"])
     algo, loss, penalty, bias, dtype = asked["named"]

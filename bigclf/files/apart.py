@@ -16,7 +16,6 @@ from bigclf.errors import DataError, RunError
 ANOTHER = "write to another place"
 MAGIC = set("*?[")
 OF_A_RUN = ("run.json", "history.jsonl", "model.bigclf")  # what is read of a run's directory
-TAKEN = (*OF_A_RUN, "replaces.json", "fit_wrote.json"), ("state-", "rows-")  # names and beginnings that a run removes
 
 
 def keep_apart(
@@ -111,9 +110,5 @@ def _is_deep(directory: str) -> bool:
 
 
 def _is_in(file: str, directory: str) -> bool:
-    """Whether a run in the directory would stand among the rows that the file is one of, or take it for its own."""
-    names, beginnings = TAKEN
-    own = files.base_name(file)
-    if files.is_directory(file) and own not in names and not own.startswith(beginnings):
-        return False
-    return files.identity(files.parent_directory(file)) == files.identity(directory)
+    """Whether a run in the directory would stand among the rows that the file is one of; beside a directory it may."""
+    return not files.is_directory(file) and files.identity(files.parent_directory(file)) == files.identity(directory)

@@ -85,8 +85,7 @@ def test_where_the_rows_choose_the_method_it_compiles_the_one_for_tables(monkeyp
     asked = []
     monkeypatch.setattr(second_process, "is_kept", lambda kernel: False)
     monkeypatch.setattr(second_process, "room_for_another", lambda: True)
-    started = subprocess.Popen
-    monkeypatch.setattr(subprocess, "Popen", lambda line, **more: asked.append(line[-1]) or started(["true"], **more))
+    monkeypatch.setattr(second_process, "_tell", lambda process, line: asked.append(line))
     assert children_beside({"algo": "auto", "loss": loss}) is not None
     assert json.loads(asked[0])["named"][:2] == ["newton_dense", loss or "logistic"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-import sys
 from collections.abc import Iterator
 
+from bigclf import processes
 from bigclf.files.caches import has_kernels
 from bigclf.limits import room_for_another
 
@@ -21,10 +21,5 @@ def begun(workers: object) -> Iterator[subprocess.Popen[bytes] | None]:
     if workers is not None or has_kernels() or not room_for_another():
         yield None
         return
-    silent = subprocess.DEVNULL
-    command = [sys.executable, "-m", MODULE]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=silent, stderr=silent) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    with processes.waiting(MODULE) as process:
+        yield process

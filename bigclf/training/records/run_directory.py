@@ -436,7 +436,7 @@ def clear(path: str | os.PathLike[str]) -> None:
         with contextlib.suppress(OSError):  # a full disk has no room for a lease, and what is here is what fills it
             stack.enter_context(holding(path))
         files.clear_left(path)
-        names = [name for name in files.list_directory(path) if _is_of_a_run(name)]
+        names = [name for name in files.list_directory(path) if _is_of_a_run(name) and not _is_rows(path, name)]
         if {*files.list_directory(path)} <= {*names, "lease"} and not files.link_target(path):
             with contextlib.suppress(OSError):  # a mount point, or one in a directory that cannot be written
                 files.remove_at_once(path, to_the_last=("history.jsonl", REPLACES, WROTE, "run.json"))
@@ -452,6 +452,11 @@ def require_no_others(path: str | os.PathLike[str]) -> None:
     for name, file in files.walk(path):
         if not _is_of_a_run(files.base_name(name)) and files.base_name(name) != "lease":
             raise RunError(f"{file}: was not written by a run; it is not removed: name another directory")
+
+
+def _is_rows(path: str | os.PathLike[str], name: str) -> bool:
+    """Whether it is a directory, as of rows: a run has none but those that a process was writing when it was killed."""
+    return not files.is_left(name) and files.is_directory(files.join(path, name))
 
 
 def _is_of_a_run(name: str) -> bool:
