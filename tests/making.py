@@ -1,6 +1,7 @@
 """Small data, blocks, states and shards for tests, and the table of cases that the laws are checked on."""
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -212,6 +213,13 @@ def mix(rule, start, copies, shares):
     for copy, share in zip(copies, shares, strict=True):
         mixture.add(copy, share)
     return mixture.result()
+
+
+def of_older_version(run, name):
+    """Make the directory of a run one of a version that did not say ``name`` in its plan, and did without."""
+    told = json.loads((run / "run.json").read_text())
+    assert name not in told["identity"]["plan"] and not told["plan"].pop(name)
+    (run / "run.json").write_text(json.dumps(told))
 
 
 @contextlib.contextmanager

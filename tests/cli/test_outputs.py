@@ -123,33 +123,37 @@ BESIDE = [
 ]
 
 
-@pytest.mark.parametrize("line", BESIDE)
-def test_what_changes_no_input_is_written(line, there, tmp_path, monkeypatch):
-    """Beside files that are named, below directories of files, and under names that are not read; twice."""
+@pytest.fixture
+def here(there, tmp_path, monkeypatch):
+    """A copy of it to work in."""
     shutil.copytree(there, tmp_path / "there", symlinks=True)
     monkeypatch.chdir(tmp_path / "there")
+    return tmp_path / "there"
+
+
+@pytest.mark.parametrize("line", BESIDE)
+def test_what_changes_no_input_is_written(line, here):
+    """Beside files that are named, below directories of files, and under names that are not read; twice."""
     shutil.copy("shards/part-00000.parquet", "a.parquet")
-    inputs = {name: digest for name, digest in content(tmp_path / "there").items() if name.name.startswith("part-")}
+    inputs = {name: digest for name, digest in content(here).items() if name.name.startswith("part-")}
     for _ in range(2):
         done = CliRunner().invoke(main, [*line.split(), "--overwrite"])
         assert done.exit_code == 0, done.output
-    after = content(tmp_path / "there")
+    after = content(here)
     assert all(after[name] == digest for name, digest in inputs.items())
 
 
 @pytest.mark.parametrize("words", ["", "--overwrite", "--resume"])
 @pytest.mark.parametrize("line", ["sweep shards -o w --grid C=1,2", "path shards -o w --C 1,2"])
-def test_what_no_run_wrote_is_not_removed_with_one(line, words, there, tmp_path, monkeypatch):
+def test_what_no_run_wrote_is_not_removed_with_one(line, words, here):
     """DIR/run, which goes at the end, may be somebody's own directory of that name."""
-    shutil.copytree(there, tmp_path / "there", symlinks=True)
-    monkeypatch.chdir(tmp_path / "there")
     shutil.rmtree("w")
     os.makedirs("w/run/mine")
-    (tmp_path / "there" / "w" / "run" / "mine" / "thesis.tex").write_text("all of it")
-    before = content(tmp_path / "there")
+    (here / "w" / "run" / "mine" / "thesis.tex").write_text("all of it")
+    before = content(here)
     done = CliRunner().invoke(main, [*line.split(), *words.split(), "--tol", "0.5"])
     assert done.exit_code == 1 and "thesis.tex: was not written by a run; it is not removed" in done.output
-    after = content(tmp_path / "there")
+    after = content(here)
     assert before == {name: text for name, text in after.items() if name.name != ".lease"}
 
 
@@ -167,26 +171,22 @@ STEPS = {
 
 
 @pytest.mark.parametrize("steps", STEPS)
-def test_no_step_of_a_job_writes_over_what_others_read(steps, there, tmp_path, monkeypatch):
-    shutil.copytree(there, tmp_path / "there", symlinks=True)
-    monkeypatch.chdir(tmp_path / "there")
-    (tmp_path / "there" / "job.yaml").write_text(json.dumps({"steps": STEPS[steps]}))
-    before = content(tmp_path / "there")
+def test_no_step_of_a_job_writes_over_what_others_read(steps, here):
+    (here / "job.yaml").write_text(json.dumps({"steps": STEPS[steps]}))
+    before = content(here)
     done = CliRunner().invoke(main, ["run", "job.yaml", "--overwrite"])
     assert done.exit_code == 1 and ": is an input; write to another place" in done.output, done.output
-    assert content(tmp_path / "there") == before
+    assert content(here) == before
 
 
-def test_a_step_may_write_what_the_next_one_reads(there, tmp_path, monkeypatch):
+def test_a_step_may_write_what_the_next_one_reads(here):
     """And a run may stand in the directory of its job, as where the job is kept with it."""
-    shutil.copytree(there, tmp_path / "there", symlinks=True)
-    monkeypatch.chdir(tmp_path / "there")
     steps = [
         {"fit": {"data": "shards", "output": "n.bigclf", "run_dir": "of", "algo": "pa1", "epochs": 1}},
         {"evaluate": {"model": "n.bigclf", "data": "shards", "output": "e.json"}},
     ]
-    (tmp_path / "there" / "of").mkdir()
-    (tmp_path / "there" / "of" / "job.yaml").write_text(json.dumps({"steps": steps}))
+    (here / "of").mkdir()
+    (here / "of" / "job.yaml").write_text(json.dumps({"steps": steps}))
     for _ in range(2):
         done = CliRunner().invoke(main, ["run", "of/job.yaml", "--overwrite"])
         assert done.exit_code == 0, done.output
@@ -213,25 +213,21 @@ AGAIN = {
 
 
 @pytest.mark.parametrize("steps", AGAIN)
-def test_a_job_that_replaces_its_own_results_can_be_given_again(steps, there, tmp_path, monkeypatch):
-    shutil.copytree(there, tmp_path / "there", symlinks=True)
-    monkeypatch.chdir(tmp_path / "there")
-    (tmp_path / "there" / "job.yaml").write_text(json.dumps({"steps": AGAIN[steps]}))
+def test_a_job_that_replaces_its_own_results_can_be_given_again(steps, here):
+    (here / "job.yaml").write_text(json.dumps({"steps": AGAIN[steps]}))
     for _ in range(2):
         done = CliRunner().invoke(main, ["run", "job.yaml", "--overwrite"])
         assert done.exit_code == 0, done.output
 
 
 @pytest.mark.parametrize("kept", ["job.yaml", "of/job.yaml"])
-def test_a_job_in_its_own_run_directory_stays_as_it_was_written(kept, there, tmp_path, monkeypatch):
-    shutil.copytree(there, tmp_path / "there", symlinks=True)
-    monkeypatch.chdir(tmp_path / "there")
-    (tmp_path / "there" / "of").mkdir()
+def test_a_job_in_its_own_run_directory_stays_as_it_was_written(kept, here):
+    (here / "of").mkdir()
     text = (
         "# mine\ndata: {train: shards}\nmethod: {algo: pa1}\nlimits: {epochs: 1}\nrun: {dir: of}\noutputs: {model: n}\n"
     )
-    (tmp_path / "there" / kept).write_text(text)
+    (here / kept).write_text(text)
     done = CliRunner().invoke(main, ["run", kept])
     assert done.exit_code == 0, done.output
-    assert (tmp_path / "there" / kept).read_text() == text
-    assert "algo: pa1" in (tmp_path / "there" / "of" / "job.yaml").read_text()
+    assert (here / kept).read_text() == text
+    assert "algo: pa1" in (here / "of" / "job.yaml").read_text()
