@@ -33,6 +33,7 @@ class Named(State, Protocol):
 S = TypeVar("S", bound=State)
 N = TypeVar("N", bound=Named)
 
+PIECE = 1 << 16  # places looked at together, at least
 WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
@@ -95,12 +96,15 @@ def difference(start: S, state: S, length: int) -> Delta | None:
     _check_alike(start, state)
     whole = tuple(array.shape[:1] != (length,) for array in state)
     mask = np.zeros(-(-length // 8) * 8, np.uint8)  # whole words of 8
-    for old, new, full in zip(start, state, whole, strict=True):
-        if not full:
-            _mark(old, new, mask)
-    count = int(np.count_nonzero(mask.view(np.bool_)))
-    if count and 3 * count >= length:
-        return None
+    pairs = [(_words(old), _words(new)) for old, new, full in zip(start, state, whole, strict=True) if not full]
+    count, piece = 0, max(PIECE, length // 64)
+    for first in range(0, length, piece):  # where most has changed, a third of one is enough to see it
+        part = mask[first : min(first + piece, length)]
+        for old, new in pairs:
+            _mark(old[first : first + piece], new[first : first + piece], part)
+        count += int(np.count_nonzero(part.view(np.bool_)))
+        if count and 3 * count >= length:
+            return None
     places = _places(mask, count, length)
     arrays = tuple(new.copy() if full else new[places] for new, full in zip(state, whole, strict=True))
     return Delta(places, arrays, whole)
@@ -219,9 +223,9 @@ def _check_fits(state: Iterable[np.ndarray], delta: Delta) -> None:
 
 def _mark(old: np.ndarray, new: np.ndarray, mask: np.ndarray) -> None:
     if old.ndim == 1:
-        mark(_words(old), _words(new), mask)
+        mark(old, new, mask)
     elif old.size:
-        mark_rows(_words(old), _words(new), mask)
+        mark_rows(old, new, mask)
 
 
 def _words(array: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ on who computed a copy or a part of the tree nor on when.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -89,19 +89,22 @@ A = TypeVar("A", bound=Averaged)
 P = TypeVar("P", bound=Pulled)
 
 
+Shared: TypeAlias = tuple[S, float]  # a copy and its share
+
+
 class Rule(NamedTuple, Generic[S]):
     """add : (total, start, copy, share) -> None; join : (total, start, sum of shares) -> state; by_place : whether what
     comes of a feature depends on that feature's values alone, so that a part of the features can be joined apart;
-    momentum : how the joined state goes further the way that it came, or None: it stays; pair : (start, copy, copy) ->
-    state, what two copies that are all there are make together, in fewer passes over memory and with the same bits, or
-    None; counts : arrays that count what an epoch adds to them, and that nobody reads: each epoch begins with zeros,
-    and they do not travel to the groups."""
+    momentum : how the joined state goes further the way that it came, or None: it stays; pair : (start, one, other) ->
+    state, what two copies, each with its share, make together where they are all there are, in fewer passes over memory
+    and with the same bits, or None; counts : arrays that count what an epoch adds to them, and that nobody reads: each
+    epoch begins with zeros, and they do not travel to the groups."""
 
     add: Callable[[S, S, S, float], None]
     join: Callable[[S, S, float], S]
     by_place: bool = True
     momentum: Momentum[S] | None = None
-    pair: Callable[[S, S, S], S] | None = None
+    pair: Callable[[S, Shared[S], Shared[S]], S] | None = None
     counts: tuple[str, ...] = ()
 
 
@@ -230,10 +233,10 @@ def totals(*names: str, sharing: bool = False) -> Rule[Named]:
             interpolate(getattr(start, name).reshape(-1), getattr(total, name).reshape(-1), 1.0, out.reshape(-1))
         return state._replace(**sums)
 
-    def pair(start: Named, one: Named, other: Named) -> Named:
+    def pair(start: Named, one: Shared[Named], other: Shared[Named]) -> Named:
         sums = {}
         for name in names:
-            s, a, b = (getattr(state, name) for state in (start, one, other))
+            s, a, b = (getattr(state, name) for state in (start, one[0], other[0]))
             if a is not s or b is not s:
                 sums[name] = np.empty_like(s)
                 sum_pair(s.reshape(-1), a.reshape(-1), b.reshape(-1), sums[name].reshape(-1))
@@ -285,15 +288,29 @@ def together(own, one, copies, added):  # type: ignore[no-untyped-def]
     return own if copies <= 1 else min(one, added * own / copies)
 
 
+@inlined
+def wanted(moved, own, one, copies, added):  # type: ignore[no-untyped-def]
+    """q / (1 - e^-s) moved, q = one's part, s = ``together``: how far the rows of copies that moved so would have it,
+    times q."""
+    if moved == 0:
+        return 0.0
+    s = together(own, one, copies, added)
+    return moved * (one / -np.expm1(-s) if s > 0 else 1.0)
+
+
+@inlined
+def gone(own, one, copies, added):  # type: ignore[no-untyped-def]
+    """(1 - e^-S) / Q, Q = ones' part, S = ``together``"""
+    s = together(own, one, copies, added)
+    return -np.expm1(-s) / one if s > 0 else 1.0
+
+
 @kernel
 def accumulate_pulled(total, start, copy, before, now, copies, added):  # type: ignore[no-untyped-def]
     """total += q / (1 - e^-s) (copy - start), q = one's part now - before, s = ``together``, place by place"""
     for j in range(total.size):
         own, one = now[j, 0] - before[j, 0], now[j, 1] - before[j, 1]
-        moved = np.float64(copy[j]) - np.float64(start[j])
-        if moved != 0:
-            s = together(own, one, copies, added)
-            total[j] += moved * (one / -np.expm1(-s) if s > 0 else 1.0)
+        total[j] += wanted(np.float64(copy[j]) - np.float64(start[j]), own, one, copies, added)
 
 
 @kernel
@@ -303,8 +320,7 @@ def interpolate_pulled(start, total, ways, copies, added, out):  # type: ignore[
         if total[j] == 0:
             out[j] = start[j]
         else:
-            s = together(ways[j, 0], ways[j, 1], copies, added)
-            out[j] = np.float64(start[j]) + (-np.expm1(-s) / ways[j, 1] if s > 0 else 1.0) * total[j]
+            out[j] = np.float64(start[j]) + gone(ways[j, 0], ways[j, 1], copies, added) * total[j]
 
 
 def _add_pulled(total: Pulled, start: Pulled, copy: Pulled, share: float) -> None:
@@ -317,6 +333,34 @@ def _join_pulled(total: P, start: P, shares: float) -> P:
     weights = np.empty_like(start.weights)
     interpolate_pulled(start.weights, total.weights, total.ways, float(shares), float(ADDED), weights)
     return type(start)(weights, *_joined_steps(total, start, weights), *_moved_arrays(total[3:], start[3:], 1.0))
+
+
+@kernel
+def pair_pulled(start, one, other, share, its_share, added, weights, drift):  # type: ignore[no-untyped-def]
+    """``weights`` and ``drift`` of what ``_add_pulled`` of both copies and ``_join_pulled`` come to, place by place."""
+    steps, its_steps = np.float64(one.steps[0]), np.float64(other.steps[0])
+    all_steps, shares = one.steps[0] + other.steps[0] - start.steps[0], share + its_share
+    for j in range(weights.size):
+        w, d = np.float64(start.weights[j]), start.drift[j]
+        own, by_one = one.ways[j, 0] - start.ways[j, 0], one.ways[j, 1] - start.ways[j, 1]
+        its_own, its_one = other.ways[j, 0] - start.ways[j, 0], other.ways[j, 1] - start.ways[j, 1]
+        moved, its_moved = np.float64(one.weights[j]) - w, np.float64(other.weights[j]) - w
+        total = wanted(moved, own, by_one, share, added)
+        total += wanted(its_moved, its_own, its_one, its_share, added)
+        weights[j] = start.weights[j]
+        if total != 0:
+            weights[j] = w + gone(own + its_own, by_one + its_one, shares, added) * total
+        drifts = steps * moved - (one.drift[j] - d)
+        drifts += its_steps * its_moved - (other.drift[j] - d)
+        change = np.float64(all_steps) * (np.float64(weights[j]) - w) - drifts
+        drift[j] = d if change == 0 else d + change
+
+
+def _pair_pulled(start: P, one: Shared[P], other: Shared[P]) -> P:
+    (a, share), (b, its_share) = one, other
+    weights, drift = np.empty_like(start.weights), np.empty_like(start.drift)
+    pair_pulled(start, a, b, float(share), float(its_share), float(ADDED), weights, drift)
+    return type(start)(weights, drift, a.steps + b.steps - start.steps, start.ways)
 
 
 # Averaged models of learners whose steps shorten as rows are fitted, each by the part h of the way to what its row asks
@@ -332,7 +376,7 @@ def _join_pulled(total: P, start: P, shares: float) -> P:
 # together sooner than s, which looks at one feature, can tell, and steps of many copies would go too far: together they
 # go no further than ``ADDED`` times what a copy went in the mean, S = min(sum_k q_k, ADDED mean_k s_k). A share is the
 # number of copies that a state was joined from; what it was joined with is undone before it is joined with others.
-PULL: Rule[Pulled] = Rule(_add_pulled, _join_pulled, counts=("ways",))
+PULL: Rule[Pulled] = Rule(_add_pulled, _join_pulled, pair=_pair_pulled, counts=("ways",))
 
 
 @kernel
@@ -499,7 +543,7 @@ class Node(Generic[S]):
     def join(self) -> S:
         """The state that these copies make together."""
         if len(self._waiting) == 2 and self.rule.pair is not None:
-            return self.rule.pair(self.start, *(copy for copy, _ in self._waiting))
+            return self.rule.pair(self.start, *self._waiting)
         return self.rule.join(self.total, self.start, self.shares)
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bigclf.maths import deltas
 from bigclf.maths.deltas import Delta, applied, apply, difference, fill, filled, n_bytes, picked, place_dtype
 
 
@@ -100,6 +101,20 @@ def test_equal_states_have_an_empty_delta():
     rebuilt = applied(start, delta)
     assert bits_of(rebuilt) == bits_of(start)
     assert not any(np.shares_memory(a, b) for a, b in zip(rebuilt, start, strict=True))
+
+
+def test_looking_at_a_piece_of_the_places_at_a_time_finds_the_same(monkeypatch):
+    rng = np.random.default_rng(0)
+    for share in (0.02, 0.3, 0.35):
+        start = Plain(rng.normal(size=301))
+        state = Plain(np.where(rng.random(301) < share, 9.0, start.weights))
+        whole = difference(start, state, 301)
+        with monkeypatch.context() as patched:
+            patched.setattr(deltas, "PIECE", 7)
+            pieces = difference(start, state, 301)
+        assert (whole is None) == (pieces is None)
+        if whole is not None:
+            assert whole.places.tolist() == pieces.places.tolist() and bits_of(whole.arrays) == bits_of(pieces.arrays)
 
 
 def test_a_third_of_the_places_is_too_much():

@@ -117,6 +117,32 @@ def test_copies_that_wait_for_each_other_come_to_the_same_bits(n, dtype):
     assert plain.tobytes() == waited.tobytes()
 
 
+@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_two_copies_that_went_their_ways_are_mixed_in_one_pass_with_the_same_bits(n, dtype):
+    """Places that neither moved, one alone, or both; parts of every size and none at all; shares of several copies."""
+    rng, places = np.random.default_rng(n), 300
+    start = Pulled(
+        rng.normal(size=places).astype(dtype), rng.normal(size=places), np.array([70]), np.zeros((places, 2))
+    )
+    start.weights[::5] = -0.0
+    copies = []
+    for _ in range(n):
+        moved = rng.random(places) < 0.6
+        ways = moved[:, None] * rng.exponential(size=(places, 2)) * 10.0 ** rng.integers(-9, 3, (places, 1))
+        ways[::7] = 0.0
+        weights = np.where(moved, start.weights + rng.normal(size=places), start.weights).astype(dtype)
+        drift = start.drift + moved * rng.normal(size=places)
+        copies.append(Pulled(weights, drift, start.steps + rng.integers(1, 50), ways))
+    found = []
+    for lasting in (False, True):
+        mixture = mixing.Mixture(mixing.PULL, start, lasting)
+        for number, copy in enumerate(copies):
+            mixture.add(copy, 1.0 + number)
+        found.append(mixture.result())
+    assert all(bits(a) == bits(b) for a, b in zip(found[0][:3], found[1][:3], strict=True))
+
+
 def test_what_neither_of_two_copies_has_of_its_own_is_shared():
     start = Pair(np.ones(3), np.zeros(3))
     mixture = mixing.Mixture(mixing.totals("weights", "other", sharing=True), start, lasting=True)

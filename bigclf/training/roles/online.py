@@ -48,7 +48,8 @@ class OnlineConductor(Conductor):
             state = type(state)(*(a if a.flags.writeable else a.copy() for a in state))  # type: ignore[call-arg]
             self.momentum.go_on(start, state, self.velocity)
         if not self.alone and self.rule is not None and self.rule.counts:  # of the epoch that ends
-            state = state._replace(**{name: np.zeros_like(getattr(state, name)) for name in self.rule.counts})  # type: ignore[attr-defined]
+            counts = ((name, getattr(start, name)) for name in self.rule.counts)
+            state = state._replace(**{name: np.zeros(a.shape, a.dtype) for name, a in counts})  # type: ignore[attr-defined]
         return state, 1.0
 
     # To a file and back
