@@ -173,10 +173,10 @@ def _convert_lists(
     on_bad_rows: str,
 ) -> Dataset:
     """``convert`` of rows with several labels each."""
-    if format != "svmlight" or append or on_bad_rows != "error":
-        raise TypeError(
-            "several_labels (--several-labels) is for svmlight text, with append=False and on_bad_rows='error'"
-        )
+    if format != DEFAULT or append:
+        raise TypeError("several_labels (--several-labels) is for svmlight text, with append=False")
+    if on_bad_rows != "error":
+        raise TypeError("of rows with several labels no bad one is left out: on_bad_rows='error' (--on-bad-rows error)")
     sources = [pieces.look_at(path, number) for number, path in enumerate(files.expand(source))]
     return convert_lists(sources, out, parsing, overwrite)
 

@@ -502,8 +502,8 @@ def entries_of(row: object) -> tuple[np.ndarray, np.ndarray]:
 def stored_row(
     data: Stored, number: int, columns: Mapping[str, object] | None = None
 ) -> tuple[np.ndarray, np.ndarray, object]:
-    """Features, values and label (None: there is none) of row ``number`` of shards, counted from 0 in their order;
-    ``columns`` : what the model remembers of the names of columns.
+    """Features, values and label (None: there is none, a list: of several) of row ``number`` of shards, counted from 0
+    in their order; ``columns`` : what the model remembers of the names of columns.
 
     Raises
     ------
@@ -518,6 +518,8 @@ def stored_row(
     block = next(block for block in dataset.parts(*place) if block.ids[-1] >= number)
     i = number - int(block.ids[0])
     label = block.labels[i]
+    if dataset.sets is not None:
+        return *_entries(block, i), dataset.sets.as_lists(np.array([int(label)]))[0].as_py()
     if not dataset.real_labels:
         label = dataset.classes[int(label)] if dataset.classes is not None and label == label else None
     return *_entries(block, i), label.item() if hasattr(label, "item") else label

@@ -31,6 +31,7 @@ from bigclf.conversion.tables.reading import (
 )
 from bigclf.conversion.text import readers
 from bigclf.conversion.text.in_order import DIFFER, TextRows
+from bigclf.conversion.text.label_lists import are_lists
 from bigclf.conversion.text.pieces import PIECE, look_at
 from bigclf.data.arrays import Arrays
 from bigclf.data.bad_rows import MOST_BAD
@@ -87,7 +88,7 @@ def of_columns(
             )
             source = sparse_text(data, format, **told)
             if validate is not None and is_stored(validate) and not isinstance(validate, Dataset) and are_raw(validate):
-                validate = sparse_text(validate, format, **told)
+                validate = sparse_text(validate, format, several_labels=source.sets is not None, **told)
             return source, None, None, validate
         source = converted(data, features, format, memory=_room(memory), seed=seed, on_bad_rows=on_bad_rows,
                            progress=shown)  # fmt: skip
@@ -163,20 +164,27 @@ def _made_of(dataset: Dataset, data: files.Paths) -> Dataset:
 
 def sparse_text(
     data: files.Paths, format: str, *, seed: int = 0, on_bad_rows: str = "error", max_bad_fraction: float = MOST_BAD,
-    hash_bits: int | None = None, **options: Any,
+    hash_bits: int | None = None, several_labels: bool = False, **options: Any,
 ) -> Dataset:  # fmt: skip
-    """Shards of text whose rows are sparse already, made now or found in the cache; errors as ``convert``."""
+    """Shards of text whose rows are sparse already, made now or found in the cache; errors as ``convert``.
+    ``several_labels`` : rows have such, whatever the first of them look like."""
 
     named = [(files.absolute(path), *files.status(path)) for path in files.expand(data)]
     code = readers.code_of(readers.find(format, COLUMNS))
     bad = dict(on_bad_rows=on_bad_rows, max_bad_fraction=max_bad_fraction)
-    told = __version__, named, format, code, seed, bad, hash_bits
+    several = have_several_labels(data, format, several_labels)
+    told = __version__, named, format, code, seed, bad, hash_bits, several
     home = cache_directory("raw")
     out = files.join(home, hashlib.blake2b(json.dumps(told).encode(), digest_size=16).hexdigest())
-    options = dict(options, hash_bits=hash_bits, overwrite=True, **bad)
+    options = dict(options, hash_bits=hash_bits, overwrite=True, several_labels=several, **bad)
     made = _once(out, lambda: convert(data, out, format=format, seed=seed, **options))
     _forget(home)
     return _made_of(made, data)
+
+
+def have_several_labels(data: files.Paths, format: object, wanted: bool = False) -> bool:
+    """Whether text of such a ``format`` is of rows with several labels: they are ``wanted``, or the first rows tell."""
+    return format == DEFAULT and (wanted or are_lists(data))
 
 
 def _once(out: str, make: Callable[[], Dataset]) -> Dataset:
@@ -330,7 +338,8 @@ def as_shards(model: Model, data: Any, memory: float | str = "1GB", bad: BadRows
     bad.check(model, data)
     paths: files.Paths = data  # of raw files
     if form := text_format(model, data):
-        told: dict[str, Any] = {"memory": _room(memory), "hash_bits": model.features.get("hash_bits"), **bad._asdict()}
+        told: dict[str, Any] = {"memory": _room(memory), "hash_bits": model.features.get("hash_bits"),
+                                "several_labels": model.multilabel, **bad._asdict()}  # fmt: skip
         with naming_format(model, data, form):
             rows = sparse_text(data, form, **told)
         _tell_ignored([rows])
@@ -393,7 +402,7 @@ def naming_format(model: Model | None, data: files.Paths, form: str) -> Iterator
 
 class Texts(NamedTuple):
     """Files of sparse text, each with its rows in their order, how its text is read, and which format that is; of a
-    reader of one's own, which threads would not make faster, the rows are in shards."""
+    reader of one's own, which threads would not make faster, and of several labels a row, the rows are in shards."""
 
     files: list[tuple[str, Dataset | TextRows]]
     told: dict[str, str | int | None]
@@ -410,6 +419,11 @@ class Texts(NamedTuple):
                     codes = block.labels
                     yield block if rows.classes is None else block._replace(labels=rows.classes[codes.astype(np.int64)])
 
+    def lists(self) -> list[str]:
+        """Files of shards of several labels a row, in the order of the rows; none where there is one label."""
+        made = [rows for _, rows in self.files if isinstance(rows, Dataset) and rows.sets is not None]
+        return [path for rows in made for path in rows.files]
+
 
 @contextlib.contextmanager
 def in_order(model: Model, data: Any, memory: float | str) -> Iterator[Stored | Texts]:
@@ -422,13 +436,15 @@ def in_order(model: Model, data: Any, memory: float | str) -> Iterator[Stored | 
     room, reader = _room(memory), readers.find(form, COLUMNS)
     with files.scratch() as scratch:
         with naming_format(model, data, form):
+            several = have_several_labels(data, form, model.multilabel)
             for number, path in enumerate(files.expand(data)):
-                if reader.example:
+                if reader.example and not several:
                     options = parsing_options(reader, form, None, None, told["hash_bits"])
                     made.append((path, TextRows(look_at(path, number), reader, options, max(room // 8, PIECE))))
                     continue
                 out = files.join(scratch, f"{number:05d}")
-                made.append((path, _made_of(convert(path, out, shuffle=False, memory=room, **told), path)))
+                found = convert(path, out, shuffle=False, memory=room, several_labels=several, **told)
+                made.append((path, _made_of(found, path)))
         yield Texts(made, told, form)
 
 
@@ -444,6 +460,8 @@ def explain_at(
 
 def _row_at(model: Model, data: Stored, number: int) -> tuple[np.ndarray, np.ndarray, object]:
     with in_order(model, data, "1GB") as rows:
+        if isinstance(rows, Texts) and (several := rows.lists()):
+            return stored_row(several, number)
         if isinstance(rows, Texts):
             return row_of_blocks(rows.blocks(), number)
         if model.is_raw(data):

@@ -34,7 +34,7 @@ from bigclf.data.label_sets import are_sets, n_labels
 from bigclf.data.numbering import MANY, AnyRows, numbered
 from bigclf.features.spec import parse
 from bigclf.model.model import Model, is_stored
-from bigclf.model.raw_input import of_columns
+from bigclf.model.raw_input import have_several_labels, of_columns
 from bigclf.request.columns_by_name import by_name
 from bigclf.request.request import Request
 from bigclf.training.records.run_directory import features_before
@@ -256,6 +256,13 @@ def name_several_labels(features: object) -> bool:
     return label is not None and label.several
 
 
+def tell_several_labels(features: object, format: object, data: object) -> bool:
+    """Whether raw rows have several labels, as their spec tells, or the beginning of their text."""
+    if features is None and is_stored(data) and not isinstance(data, Dataset):
+        return have_several_labels(data, format)
+    return name_several_labels(features)
+
+
 def refuse_several_labels(verb: str, several: bool) -> None:
     """TypeError where rows have ``several`` labels and ``verb`` takes one."""
     if several and verb in ("sweep", "path"):
@@ -277,7 +284,8 @@ def open_rows(request: Request) -> Iterator[tuple[Found, Request]]:
             request = stack.enter_context(_written_down(request))
         request = by_name(stack.enter_context(_validating(request)))
         if any(request[name] is not None for name in ("features", "format", "hash_bits")):
-            refuse_several_labels(request.verb, name_several_labels(request["features"]))
+            several = tell_several_labels(request["features"], request["format"], request.data)
+            refuse_several_labels(request.verb, several)
             request = _of_columns(request)
         elif request["on_bad_rows"] != "error":
             raise ValueError('on_bad_rows must be "error" when training; convert can skip or quarantine bad rows')

@@ -15,6 +15,7 @@ from sklearn.preprocessing import normalize
 import bigclf
 from bigclf.errors import DataError, MemoryBudgetError, RunError
 from bigclf.metrics.figures import exact_auc_fits, no_part, partial_evaluation
+from bigclf.model.raw_input import explain_at
 from bigclf.training.roles import dual
 from bigclf.training.roles.learner import Learner
 
@@ -239,8 +240,10 @@ def test_several_labels_are_refused_before_anything_is_compiled_or_converted(tra
     monkeypatch.setattr("bigclf.request.door.of_columns", never)
     how = {"grid": {"C": [1.0]}, "algo": "dcd"} if verb is bigclf.sweep else {"C": [1.0]}
     (tmp_path / "tags.csv").write_text("a,tags\n1,red;blue\n2,red\n")
+    (tmp_path / "rows.svm").write_text("1 1:1\n1,3 2:1\n")
     raw = {"features": {"label": {"column": "tags", "separator": ";"}, "features": [{"numeric": "a"}]}}
-    for data, more in ((path, {}), (bigclf.Dataset(path), {}), (str(tmp_path / "tags.csv"), raw)):
+    text = str(tmp_path / "rows.svm")
+    for data, more in ((path, {}), (bigclf.Dataset(path), {}), (str(tmp_path / "tags.csv"), raw), (text, {})):
         with pytest.raises(TypeError, match=f"{verb.__name__} does not take rows with several labels"):
             verb(data, **how, **more, progress=False)
     with pytest.raises(TypeError, match=f"{verb.__name__} does not take rows with several labels"):
@@ -384,6 +387,24 @@ def test_svmlight_text_with_several_labels_becomes_lists(tmp_path):
     assert found.class_counts.tolist() == y.sum(0).tolist() and found.nnz == X.nnz
     mine = bigclf.fit(found, algo="dcd", C=1.0, progress=False)
     assert np.array_equal(mine.coef_, bigclf.fit(X, y, algo="dcd", C=1.0, progress=False).coef_)
+
+
+def test_svmlight_text_with_several_labels_is_taken_as_it_is(trained, tmp_path):
+    model, _, X, y = trained
+    text, one, out = (str(tmp_path / name) for name in ("rows.svm", "one.svm", "out"))
+    dump_svmlight_file(X, y, text, zero_based=False, multilabel=True)
+    (tmp_path / "one.svm").write_text("0 1:1\n2:1\n2 2:1\n")  # does not tell, but the model does
+    mine = bigclf.fit(text, algo="dcd", C=1.0, validate=one, progress=False)
+    assert np.array_equal(mine.coef_, model.coef_)
+    assert mine.facts["validation"]["micro_f1"] == bigclf.evaluate(mine, one)["micro_f1"]
+    assert bigclf.evaluate(mine, text)["micro_f1"] == bigclf.evaluate(mine, X, y)["micro_f1"]
+    bigclf.predict(mine, [text, one], out)
+    wanted = [np.flatnonzero(row).tolist() for row in y]
+    assert pq.read_table(f"{out}/rows.svm.parquet")["label"].to_pylist() == wanted
+    assert pq.read_table(f"{out}/one.svm.parquet")["label"].to_pylist() == [[0], [], [2]]
+    assert explain_at(mine, text, 5)["label"] == wanted[5]
+    with pytest.raises(TypeError, match="no bad one is left out"):
+        bigclf.fit(text, algo="dcd", on_bad_rows="skip", progress=False)
 
 
 @pytest.mark.parametrize(

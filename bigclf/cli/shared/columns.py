@@ -153,11 +153,11 @@ class Asked(NamedTuple):
 
     def shards(self, verb: str, data: list[str], keywords: dict[str, object]) -> Stored:
         """The data as they are, or raw files as shards of the cache, and so the validation data of ``keywords``."""
-        from bigclf.request.door import name_several_labels, refuse_several_labels
+        from bigclf.request.door import refuse_several_labels, tell_several_labels
 
         form, features = self.settled(data, keywords)
         with terminal.usage_errors():
-            refuse_several_labels(verb, name_several_labels(features))
+            refuse_several_labels(verb, tell_several_labels(features, form, data))
         if features is not None:
             return converted(data, features, form, keywords, None, self.of_bad_rows())
         if form and not self.said.keys() - {"hash_bits"}:
@@ -323,12 +323,13 @@ def sparse(
     told: dict[str, Any] = dict(memory=_room(keywords), seed=keywords.get("seed", 0), hash_bits=hash_bits, **bad)
 
     with TerminalProgress("converting") as progress, terminal.usage_errors():
+        with contextlib.nullcontext() if said else naming_format(None, data, format):
+            found = sparse_text(data, format, progress=progress, **told)
+        told["several_labels"] = found.sets is not None
 
         def shards(source: object) -> object:
             return sparse_text(source, format, progress=progress, **told) if are_raw(source) else source
 
-        with contextlib.nullcontext() if said else naming_format(None, data, format):
-            found = sparse_text(data, format, progress=progress, **told)
         if "validate" in keywords:
             keywords["validate"] = shards(keywords["validate"])
         return found, None if test is None else shards(test)

@@ -6,6 +6,8 @@ has to be right: there is no shuffling, and no bad row is left out.
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,10 +18,10 @@ from bigclf.conversion.destination import check_free
 from bigclf.conversion.text import pieces
 from bigclf.conversion.text.parsed import Options, as_slab
 from bigclf.conversion.text.svmlight import parse, shown
-from bigclf.data.dataset import Dataset
+from bigclf.data.dataset import MOST_MARKS, Dataset
 from bigclf.data.label_sets import WHOLE, lists, of_texts
 from bigclf.data.shards import parquet_writer
-from bigclf.errors import DataError
+from bigclf.errors import BigclfError, DataError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from bigclf.conversion.shuffle import Slab
 
 LONGEST = 2**26  # bytes of a line
+LISTED = re.compile(rb"^[ \t]*[0-9]+(?:,[0-9]+)+[ \t]+(?:qid:[0-9]+[ \t]+)?[0-9]+:", re.MULTILINE)
 
 
 class Labelled(NamedTuple):
@@ -34,6 +37,14 @@ class Labelled(NamedTuple):
 
     slab: Slab
     labels: list[str]
+
+
+def are_lists(data: files.Paths) -> bool:
+    """Whether a row at the beginning of svmlight text has several labels, ``1,3 1:0.5``."""
+    with contextlib.suppress(BigclfError, OSError):  # whoever reads it tells what is wrong
+        first = pieces.look_at(files.expand(data)[0], 0)
+        return LISTED.search(pieces.first_text(first, LONGEST, b"")) is not None
+    return False
 
 
 def convert_lists(
@@ -58,6 +69,8 @@ def convert_lists(
             ):
                 for rows in _rows_of(source, options):
                     writer.write_table(_table(rows), row_group_size=max(1, len(rows.labels)))
+        marks = [] if len(sources) > MOST_MARKS else [files.mark(source.path) for source in sources]
+        Dataset(place[str(out)]).write_manifest(place[str(out)], {"sources": marks, "part": None})
     return Dataset(out)
 
 
