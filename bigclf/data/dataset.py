@@ -57,7 +57,7 @@ from bigclf.data.shards import (
     part_rows,
 )
 from bigclf.errors import DataError, SchemaError, StoreError, masked
-from bigclf.features.arrow import as_numpy
+from bigclf.features.arrow import as_numpy, texts_in_arrow
 from bigclf.features.encode import is_columns, load
 from bigclf.files.caches import cache_directory
 from bigclf.files.json_fields import check_fields, check_relations, whole
@@ -1063,12 +1063,13 @@ def require_trainable(dataset: Dataset, regression: bool = False) -> None:
 
 def class_codes(labels: pa.Array, classes: np.ndarray) -> np.ndarray:
     """Place int64 [m] in the ascending ``classes`` of each of the Arrow ``labels``, -1 for one that is not there."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     if classes.dtype.kind == "U":
-        found = pc.index_in(labels, value_set=pa.array(classes.tolist(), labels.type))
-        return as_numpy(found.fill_null(-1)).astype(np.int64)
+        found = pc.index_in(labels, value_set=texts_in_arrow(classes.tolist(), labels.type))
+        codes = np.full(len(labels), -1)
+        codes[as_numpy(found.is_valid())] = as_numpy(found.drop_null())
+        return codes
     values = as_numpy(labels)
     if classes.size == 0:
         return np.full(values.size, -1)

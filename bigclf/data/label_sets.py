@@ -6,13 +6,14 @@ its labels in ascending order, each once, between them a comma (whole numbers) o
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
 from bigclf.errors import DataError
-from bigclf.features.arrow import as_numpy
+from bigclf.features.arrow import as_numpy, in_arrow, texts_in_arrow
 from bigclf.features.label_cells import BETWEEN as OF_TEXTS
 from bigclf.features.label_cells import split
 
@@ -90,8 +91,9 @@ def lists(labels: np.ndarray, indptr: np.ndarray, members: np.ndarray) -> pa.Arr
     """A column of lists of the ``labels`` at ``members``."""
     import pyarrow as pa
 
-    items = pa.array(labels[members].tolist(), pa.string() if labels.dtype.kind == "U" else pa.int64())
-    return pa.ListArray.from_arrays(pa.array(indptr.astype(np.int32)), items)
+    texts = labels.dtype.kind == "U"
+    items = texts_in_arrow(labels[members].tolist()) if texts else in_arrow(labels[members].astype(np.int64))
+    return pa.ListArray.from_arrays(in_arrow(indptr.astype(np.int32)), items)
 
 
 def as_csv(sets: pa.Array) -> pa.Array:
@@ -99,7 +101,7 @@ def as_csv(sets: pa.Array) -> pa.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    return pc.binary_join(sets.cast(pa.list_(pa.string())), ",")
+    return pc.binary_join(sets.cast(pa.list_(pa.string())), texts_in_arrow(",")[0])
 
 
 # From texts
@@ -118,7 +120,9 @@ def as_lists(texts: np.ndarray) -> pa.Array:
     """Sets of texts, each as one text [m], as a column of lists."""
     import pyarrow as pa
 
-    return pa.array([split(text) for text in texts.tolist()], pa.list_(pa.string()))
+    sets = [split(text) for text in texts.tolist()]
+    indptr = np.cumsum([0, *map(len, sets)])
+    return pa.ListArray.from_arrays(in_arrow(indptr.astype(np.int32)), texts_in_arrow(list(itertools.chain(*sets))))
 
 
 def item_kind(type_: pa.DataType) -> str | None:
@@ -151,7 +155,7 @@ def as_texts(column: pa.Array, refused: Refused) -> pa.Array:
     lengths = as_numpy(pc.list_value_length(column)).astype(np.int64)
     rows = np.repeat(np.arange(lengths.size), lengths)
     if items.null_count:
-        raise refused("a null in the list of labels; leave it out", _first(rows, items.is_null()))
+        raise refused("a null in the list of labels; leave it out", _first(rows, as_numpy(items.is_null())))
     if kind == TEXT:
         _check_texts(items, rows, refused)
         names, codes = np.unique(np.array(items.to_pylist(), dtype=str), return_inverse=True)
@@ -159,9 +163,9 @@ def as_texts(column: pa.Array, refused: Refused) -> pa.Array:
         names, codes = np.unique(as_numpy(items).astype(np.int64), return_inverse=True)
     rows, codes = _each_once(rows, codes)
     ends = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=lengths.size))]).astype(np.int64)
-    flat = pa.array(names.astype(str).tolist(), pa.string()).take(pa.array(codes))
-    joined = pa.ListArray.from_arrays(pa.array(ends.astype(np.int32)), flat)
-    return pc.binary_join(joined, BETWEEN[kind or WHOLE])
+    flat = texts_in_arrow(names.astype(str).tolist()).take(in_arrow(codes))
+    joined = pa.ListArray.from_arrays(in_arrow(ends.astype(np.int32)), flat)
+    return pc.binary_join(joined, texts_in_arrow(BETWEEN[kind or WHOLE])[0])
 
 
 def _each_once(rows: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -176,17 +180,17 @@ def _each_once(rows: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndar
 def _check_texts(items: pa.Array, rows: np.ndarray, refused: Refused) -> None:
     import pyarrow.compute as pc
 
-    empty = pc.equal(items, "")
-    if pc.any(empty).as_py():
+    empty = as_numpy(pc.binary_length(items)) == 0
+    if empty.any():
         raise refused("an empty text in the list of labels; leave it out", _first(rows, empty))
-    strange = pc.match_substring(items, BETWEEN[TEXT])
-    if pc.any(strange).as_py():
+    strange = as_numpy(pc.match_substring(items, BETWEEN[TEXT]))
+    if strange.any():
         raise refused("a label with the control character 0x1F, which separates labels here", _first(rows, strange))
 
 
-def _first(rows: np.ndarray, bad: pa.Array) -> int:
+def _first(rows: np.ndarray, bad: np.ndarray) -> int:
     """The row of the first entry that is ``bad``."""
-    return int(rows[np.flatnonzero(bad.to_numpy(zero_copy_only=False))[0]])
+    return int(rows[np.flatnonzero(bad)[0]])
 
 
 # From memory

@@ -17,6 +17,7 @@ import numpy as np
 from bigclf import files
 from bigclf.data import shards
 from bigclf.errors import DataError, RunError
+from bigclf.features.arrow import in_arrow, texts_in_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,9 +85,9 @@ def _arrow(column: np.ndarray | pa.Array | pa.ChunkedArray) -> pa.Array | pa.Chu
     import pyarrow as pa
 
     if isinstance(column, np.ndarray) and column.dtype.kind in "UO":
-        return pa.array(column.tolist(), pa.string())
+        return texts_in_arrow(column.tolist())
     if isinstance(column, np.ndarray):
-        return shards.in_arrow(column)
+        return in_arrow(column)
     return column if isinstance(column, pa.ChunkedArray) else pa.array(column)
 
 
@@ -257,7 +258,7 @@ def _append_csv(stream: IO[bytes], path: str, names: list[str], before: Mapping[
     options = pyarrow.csv.WriteOptions(include_header=header)
     with pyarrow.csv.CSVWriter(stream, schema, write_options=options) as writer:
         for table in _row_groups(path):
-            texts = [pa.array([text] * table.num_rows, pa.string()) for text in before.values()]
+            texts = [texts_in_arrow([text] * table.num_rows) for text in before.values()]
             columns = [table.column(name).cast(types[name]) for name in names]
             writer.write_table(pa.table([*texts, *columns], schema=schema))
 

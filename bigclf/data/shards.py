@@ -21,7 +21,7 @@ from bigclf import files
 from bigclf.data import label_sets, pages, vectors
 from bigclf.data.footer import Footer, check, parse
 from bigclf.errors import BigclfError, DataError, MemoryBudgetError, SchemaError
-from bigclf.features.arrow import FLOAT32_MAX, as_numpy
+from bigclf.features.arrow import FLOAT32_MAX, as_numpy, in_arrow
 from bigclf.files.json_fields import (
     FLAG,
     TABLE,
@@ -369,21 +369,6 @@ def label_dtype(schema: pa.Schema, layout: Layout) -> str:
     if kind in ("str", label_sets.WHOLE, label_sets.TEXT):
         return kind
     return NUMPY_NAMES.get(str(type_), str(type_))  # to_pandas_dtype may want pandas
-
-
-def in_arrow(array: np.ndarray, type_: pa.DataType | None = None) -> pa.Array:
-    """A column for Arrow over the array's own memory, where it holds numbers of that type [row]; masked ones are nulls.
-
-    ``pyarrow.array`` says the same of them, but loads pandas first where that is installed, which takes 0.3 s.
-    """
-    import pyarrow as pa
-
-    if isinstance(array, np.ma.MaskedArray) or array.ndim != 1 or array.dtype.kind not in "iuf":
-        return pa.array(array, type=type_)
-    own = pa.from_numpy_dtype(array.dtype)
-    if type_ is not None and type_ != own:
-        return pa.array(array, type=type_)
-    return pa.Array.from_buffers(own, array.size, [None, pa.py_buffer(np.ascontiguousarray(array))])
 
 
 # Reading rows
@@ -1075,6 +1060,12 @@ def read_table(path: str, columns: list[str] | None = None) -> dict[str, np.ndar
 def read_metadata(path: str) -> dict[str, str]:
     """The key-value metadata of a Parquet file."""
     return {k.decode(): v.decode() for k, v in claims(path).pairs.items() if k != b"ARROW:schema"}
+
+
+def load_libraries() -> None:
+    """Load what rows of shards are read by, which takes 4 MB: before memory is measured, as of all libraries."""
+    import pyarrow.compute
+    import pyarrow.parquet  # noqa: F401
 
 
 def release_unused() -> None:

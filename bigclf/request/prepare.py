@@ -10,6 +10,7 @@ import numpy as np
 from bigclf import files
 from bigclf.data.arrays import Arrays
 from bigclf.data.dataset import Dataset
+from bigclf.data.shards import load_libraries
 from bigclf.maths.losses import REGRESSION
 from bigclf.methods import METHODS, Method, Setting
 from bigclf.methods.method import Dual
@@ -148,6 +149,8 @@ def prepare(
     refuse_several_labels(request.verb, found.several_labels())  # before kernels are compiled
     rare = request.verb != "fit"  # which loads them once there is a plan
     _warm(first, width, dtype, rare)
+    if isinstance(found, Shards):
+        load_libraries()
     if peak is not None:
         peak.begin(trim=isinstance(found, Shards))
     regression = first[0].loss in REGRESSION

@@ -14,6 +14,7 @@ from making import run_python
 from bigclf.data import shards
 from bigclf.data.dataset import Dataset
 from bigclf.errors import DataError
+from bigclf.features.arrow import in_arrow, texts_in_arrow
 from bigclf.maths.block import check_rows
 
 ROWS = (np.array([0, 2, 2, 5]), np.array([0, 4, 1, 2, 3], np.uint32), np.arange(1, 6, dtype=np.float32))
@@ -189,25 +190,39 @@ def test_of_rows_with_faults_the_first_is_told_and_sound_ones_get_their_norms():
     np.arange(5, dtype=np.uint32), np.array([0.0, -0.0, np.nan, np.inf], np.float32), np.arange(6.0)[::2], np.empty(0),
     np.array([True, False]), np.array(["a", "é"]),
 ])  # fmt: skip
-def test_columns_of_numbers_are_arrow_s_own(array):
-    mine, other = shards.in_arrow(array), pa.array(array)
+def test_columns_of_numbers_and_texts_are_arrow_s_own(array):
+    mine, other = in_arrow(array), pa.array(array)
     assert mine.type == other.type and mine.null_count == 0
     np.testing.assert_array_equal(mine.to_numpy(zero_copy_only=False), other.to_numpy(zero_copy_only=False))
-    assert shards.in_arrow(np.arange(3), pa.float64()).type == pa.float64()
-    assert shards.in_arrow(np.ma.masked_array([1.0, 2.0], [True, False])).to_pylist() == [None, 2.0]
+    assert in_arrow(np.arange(3), pa.float64()).type == pa.float64()
+    assert texts_in_arrow(["", "é", "ab"], pa.large_string()) == pa.array(["", "é", "ab"], pa.large_string())
+    assert (
+        texts_in_arrow([]) == pa.array([], pa.string())
+        and texts_in_arrow(["a"], pa.string_view()).type == "string_view"
+    )
+    assert in_arrow(np.ma.masked_array([1.0, 2.0], [True, False])).to_pylist() == [None, 2.0]
 
 
 UNUSED = """
 import sys
 import bigclf
-text, shards, scores = sys.argv[1:]
-bigclf.convert(text, shards)
-model = bigclf.fit(shards, algo="perceptron", epochs=1, memory="64MB", progress=False)
-bigclf.predict(model, shards, scores)
-print("pandas" in sys.modules)
+text, *rows = sys.argv[1:]
+bigclf.convert(text, rows[0])
+for data in rows:
+    model = bigclf.fit(data, algo="perceptron", epochs=1, memory="64MB", progress=False)
+    bigclf.predict(model, data, data + ".scores.parquet")
+    print("pandas" in sys.modules)
 """
 
 
-def test_writing_shards_and_predictions_does_not_load_pandas(tmp_path):
+def test_shards_labels_and_predictions_do_not_load_pandas(tmp_path):
+    """It would take 30 MB that no budget has, and half a second."""
     (tmp_path / "t.svm").write_text("1 1:1 3:2\n-1 2:1\n" * 20)
-    assert run_python(UNUSED, tmp_path / "t.svm", tmp_path / "s", tmp_path / "p.parquet").strip() == "False"
+    kinds = ["a", "b"], [[3, 1], []], [["é", "b"], ["b"]]
+    for number, labels in enumerate(kinds):
+        rows = pa.table({"label": labels * 20, "indices": [[0, 2], [1]] * 20, "values": [[1.0, 2.0], [1.0]] * 20})
+        pq.write_table(rows, tmp_path / f"{number}.parquet")
+    told = run_python(
+        UNUSED, tmp_path / "t.svm", tmp_path / "s", *(tmp_path / f"{n}.parquet" for n in range(len(kinds)))
+    )
+    assert told.split() == ["False"] * 4
