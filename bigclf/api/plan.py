@@ -32,8 +32,10 @@ from bigclf.api.turns import turns_of
 from bigclf.cluster.book import Patience
 from bigclf.cluster.engine import FILE_BYTES
 from bigclf.compiled.jit import cpu_type, sources_digest
+from bigclf.conversion.tables.reading import are_raw
 from bigclf.data.dataset import Dataset
 from bigclf.errors import RunError
+from bigclf.features.encode import is_columns
 from bigclf.files.caches import cache_directory
 from bigclf.limits import cores, memory_limit
 from bigclf.maths.deltas import place_dtype
@@ -205,7 +207,7 @@ class Rates(NamedTuple):
 
 
 @documented("plan")
-def forecast(data: object, **given: object) -> dict[str, Any]:
+def forecast(data: object, y: object = None, **given: object) -> dict[str, Any]:
     """Predict what ``fit`` with these arguments takes.
 
     Parameters
@@ -219,7 +221,7 @@ def forecast(data: object, **given: object) -> dict[str, Any]:
         {raw_store, row_state, checkpoints}, bytes_read {shards, epoch} (all groups: on disk, in memory), network
         {up, down, epoch} (bytes of an epoch from and to workers), seconds {first, later} (an epoch; of a sweep one of
         all points, and ``after`` these the best on all rows; ``start`` : until processes of this machine are there,
-        before all of them), rates, plan, and
+        before all of them; ``total`` : of all epochs and after, None where nobody knows how many), rates, plan, and
         ``turns`` where labels are learned in several: all other figures are then of the first; ``work``, of several
         problems the passes over all rows that their visits come to. With a ``model``
         {model, data, bandwidth, scoring: a ``Line`` of ``plan_of_scoring`` for one process and each number of workers}.
@@ -228,18 +230,18 @@ def forecast(data: object, **given: object) -> dict[str, Any]:
     ------
     TypeError, ValueError, MemoryBudgetError, DataError : as ``fit``.
     """
-    request = asked("plan", data, None, given)
+    request = asked("plan", data, y, given)
     if request["model"] is not None:
         return dict(_scored(request))
-    request = of_grid(request) if request["grid"] else of_one_method(request.having(folds=0))
+    request = _as_shards(of_grid(request) if request["grid"] else of_one_method(request.having(folds=0)))
     counts = worker_counts(request["workers"])
-    if len(counts) == 1:
-        return _forecast(request.having(workers=counts[0]))
-    request = request.having(bandwidth=request["bandwidth"] or int(BANDWIDTH))
-    one = _forecast(request.having(workers=1))
+    several = len(counts) > 1
+    if several:
+        request = request.having(bandwidth=request["bandwidth"] or int(BANDWIDTH))
+    one = _forecast(request.having(workers=1 if several else counts[0]))
     rates = Rates(**one["rates"])
     told = [one]
-    for n in sorted({*counts} - {1}):
+    for n in sorted({*counts} - {1}) if several else ():
         told.append(_forecast(request.having(workers=n), rates))
         rates = Rates(**told[-1]["rates"])
     learned = rates.later * one["data"]["nnz"]
@@ -249,9 +251,19 @@ def forecast(data: object, **given: object) -> dict[str, Any]:
                 each["driver"], each["seconds"].get("after", 0.0))
         for each in told
     ]  # fmt: skip
-    table = lines_of([as_gathered(each, learned, outlooks[0].passes) for each in outlooks])
+    outlooks = [as_gathered(each, learned, outlooks[0].passes if several else None) for each in outlooks]
+    if not several:
+        return one | {"seconds": one["seconds"] | {"total": outlooks[0].seconds}}
     shared = {name: one[name] for name in ("algo", "data", "rates")}
-    return shared | {"bandwidth": request["bandwidth"], "table": table}
+    return shared | {"bandwidth": request["bandwidth"], "table": lines_of(outlooks)}
+
+
+def _as_shards(request: Request) -> Request:
+    """With raw files as shards of the cache, which ``fit`` takes too."""
+    if not is_stored(request.data) or isinstance(request.data, Dataset):
+        return request
+    with open_rows(request) as (_, opened):
+        return opened.having(y=None, features=None, format=None, hash_bits=None, on_bad_rows="error")
 
 
 def _scored(request: Request) -> Scored:
@@ -260,6 +272,9 @@ def _scored(request: Request) -> Scored:
     held = model if isinstance(model, Model) else Model.load(model)
     if not is_stored(data):
         raise TypeError("a plan is for shards: convert the rows first")
+    if not isinstance(data, Dataset) and are_raw(data):
+        how = " --features-of MODEL" if is_columns(held.features) else ""
+        raise TypeError(f"a plan of evaluating and predicting is for shards: run `bigclf convert DATA OUT{how}` first")
     scoring = Scoring(held, data, request["memory"], request["bandwidth"])
     return scoring.forecast(worker_counts(request["workers"]))
 

@@ -6,22 +6,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bigclf.cli.shared import flags, terminal
+from bigclf.cli.shared import columns, flags, terminal
 from bigclf.cli.sweep import grids_of, pairs_of
 from bigclf.units import format_bytes, format_seconds, plural
 
 if TYPE_CHECKING:
     from bigclf.api.plan_of_scoring import Line as Scores
     from bigclf.api.scaling import Line
+    from bigclf.data.dataset import Stored
 
 
 @click.command("plan", short_help="Predict the memory, disk, network and time of a run.")
 @click.argument("data", nargs=-1, required=True, metavar="DATA...")
 @flags.of("plan")
+@columns.raw_options
 @terminal.json_option
 @click.pass_context
 def command(ctx: click.Context, data: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    """Predict the memory, disk, network and time that training on the shards DATA would take; nothing is trained.
+    """Predict the memory, disk, network and time that training on DATA (shards, or raw tables and texts) would take;
+    nothing is trained. Raw files are converted to shards in a cache, where `fit` finds them.
 
     With --grid it plans a sweep, with the retraining of the best point; with --model, evaluating and predicting.
     Memory, disk and bytes are those of the plan that a run would follow. Times are estimated from a trial of a few
@@ -30,10 +33,15 @@ def command(ctx: click.Context, data: tuple[str, ...], as_json: bool, **options:
     """
     from bigclf.api.plan import forecast
 
-    grid = options.pop("grid")
+    grid, raw = options.pop("grid"), columns.Asked.taken(options)
     keywords = flags.keywords("plan", options) | ({"grid": grids_of(pairs_of(grid))} if grid else {})
+    rows: Stored = list(data) if len(data) > 1 else data[0]
+    if "model" in keywords:  # it says what becomes of the rows
+        raw.refuse_without_features(raw.format)
+    else:
+        rows = raw.shards("sweep" if grid else "plan", list(data), keywords)
     with terminal.usage_errors():
-        told = forecast(list(data) if len(data) > 1 else data[0], **keywords)
+        told = forecast(rows, **keywords)
     if as_json:
         terminal.emit_json(told)
     elif "scoring" in told:
@@ -117,12 +125,19 @@ def show(told: dict[str, Any], bandwidth: str | None) -> None:
             ("labels", f"in {told['turns']:,} turns; these figures are of one" if "turns" in told else None),
             ("network", _network_text(network, bandwidth) if workers > 1 else None),
             ("epoch", f"{format_seconds(seconds['later'])}, the first {format_seconds(seconds['first'])}"),
+            ("in all", _in_all(seconds["total"], told["passes"])),
             ("rates", f"{1e9 * rates['first']:.3g} ns per entry in the first epoch, {1e9 * rates['later']:.3g} ns "
                       f"later; disk {format_bytes(rates['disk'])}/s"),
             ("measured", f"{rates['measured']} on {rates['cpu']}, {rates['load']:g} processes at work"),
         ],
         indent="  ",
     )  # fmt: skip
+
+
+def _in_all(seconds: float | None, epochs: float | None) -> str:
+    if seconds is None:
+        return "not known: groups that stay apart need more epochs, nobody knows how many"
+    return f"{format_seconds(seconds)}, in {plural(round(epochs or 0), 'epoch')}"
 
 
 def _network_text(network: dict[str, int], bandwidth: str | None) -> str:

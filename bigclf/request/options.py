@@ -195,7 +195,7 @@ Y = Option(
     ' row: an indicator matrix, lists, or ``{"column": NAME or [NAMES], "separator": TEXT}``.',
     """If it names a column and ``features`` is not given, a table of numbers is used as it is; for other tables and
     raw files, features are proposed as by ``bigclf.suggest``.""",
-    verbs=TRAINING,
+    verbs=ALL,
     flag=False,
 )
 
@@ -288,7 +288,7 @@ OPTIONS = (
         "Which features to make from raw columns: a spec (a table, a ``Spec``, YAML or a path to it).",
         """``data`` is then raw files, which are converted once to shards in a cache, or a table (pandas, Polars,
         Arrow) with ``y``, or with a label column in the spec. The model then takes raw rows too.""",
-        verbs=TRAINING, flag=False,
+        verbs=ALL, flag=False,
     ),
     Option(
         "algo",
@@ -554,20 +554,20 @@ OPTIONS = (
         Anything(),
         "Format of raw files, as for ``convert``.",
         'With "svmlight", "vw" or a reader of your own, ``data`` is text whose rows are already sparse.',
-        verbs=TRAINING, flag=False,
+        verbs=ALL, flag=False,
     ),
     Option(
         "hash_bits",
         Whole(),
         'Hash the feature names of "vw" to this many bits.',
-        verbs=TRAINING, flag=False,
+        verbs=ALL, flag=False,
     ),
     Option(
         "on_bad_rows",
         Choice(("error", "skip")),
         "What to do with raw rows that cannot be used.",
         '"skip" leaves them out; ``convert`` can also keep them in a file.',
-        default="error", verbs=TRAINING, flag=False,
+        default="error", verbs=ALL, flag=False,
     ),
 )  # fmt: skip
 

@@ -226,6 +226,22 @@ def test_the_command(shards, rates):
     told = json.loads(bigclf(*words, "--json")[0])
     assert told["workers"] == 2 and told["groups"] == 3 and told["network"]["epoch"] > 0
     assert "at 1GB/s" in bigclf(*words)[0]
+    seconds = told["seconds"]
+    assert seconds["total"] == pytest.approx(seconds["first"] + (told["passes"] - 1) * seconds["later"])
+    assert f"in {told['passes']:.0f} epochs" in bigclf(*words)[0]
+
+
+def test_raw_tables_and_texts_are_planned_as_they_are_trained(rates, tmp_path):
+    table, text, model = (str(tmp_path / name) for name in ("t.csv", "t.svm", "m.bigclf"))
+    (tmp_path / "t.csv").write_text("a,b,target\n" + "1,x,yes\n3,y,no\n" * 20)
+    (tmp_path / "t.svm").write_text("1 1:1\n-1 2:1\n" * 20)
+    for data, more, nnz in ((table, ["--label", "target"], 80), (text, [], 40)):
+        told = json.loads(bigclf("plan", data, *more, "--algo", "pa1", "--json")[0])
+        fitted = package.fit(data, "target" if more else None, algo="pa1", epochs=1, progress=False)
+        assert told["data"] == {"rows": 40, "nnz": nnz, "features": fitted.n_features}
+    assert forecast(table, "b", algo="pa1", workers=[1, 2], bandwidth=10**9)["data"]["rows"] == 40
+    fitted.save(model)
+    assert "run `bigclf convert DATA OUT` first" in error_of("plan", text, "--model", model, code=2)
 
 
 @pytest.mark.parametrize(

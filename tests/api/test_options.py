@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import pathlib
 from types import SimpleNamespace
 
 import click
@@ -121,7 +122,8 @@ def test_plan_looks_for_decoded_rows_where_fit_does(monkeypatch, more, decoded):
         raise ValueError("enough")
 
     monkeypatch.setattr(plan, "prepare", prepare)
-    CliRunner().invoke(main, ["plan", "rows", "--algo", "dcd", "--local-dir", "L", *more])
+    shard = str(pathlib.Path(__file__).parents[1] / "golden" / "shard-1.parquet")
+    CliRunner().invoke(main, ["plan", shard, "--algo", "dcd", "--local-dir", "L", *more])
     assert asked == [decoded]
 
 
