@@ -1055,8 +1055,9 @@ def require_trainable(dataset: Dataset, regression: bool = False) -> None:
             )
         only = dataset.classes[0].item()
         message = f"every one of the {dataset.n_rows:,} rows has the label {only!r}; training needs two classes"
-        named = dataset.features.get("label") if dataset.made_of else None  # raw columns: what the file calls it
-        raise DataError(message, file=place, column=named["column"] if named else dataset.layout.label)
+        named = dataset.features.get("label")  # raw columns: what the file calls it; text of sparse rows has no columns
+        column = dataset.layout.label if not dataset.made_of else named["column"] if named else None
+        raise DataError(message, file=place, column=column)
     if dataset.weighted and dataset.weight_sum == 0:
         raise DataError("every row weight is zero", file=place, column=dataset.layout.weight)
 

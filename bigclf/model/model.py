@@ -600,10 +600,8 @@ class Model:
             return "a model that predicts numbers has no classes, so no probabilities"
         if loss in PROBABILITY_LOSSES or self.calibration is not None:
             return None
-        return (
-            "probabilities come from models trained with loss='logistic' or calibrated (bigclf.calibrate, "
-            f"`bigclf calibrate`); this one has loss={loss!r}"
-        )
+        calibrated = "" if self.multilabel else " or calibrated (bigclf.calibrate, `bigclf calibrate`)"
+        return f"probabilities come from models trained with loss='logistic'{calibrated}; this one has loss={loss!r}"
 
     def probabilities_text(self) -> str:
         """Of what the probabilities are that it gives, and how they come about."""

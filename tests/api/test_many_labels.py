@@ -403,6 +403,15 @@ def test_svmlight_text_with_several_labels_is_taken_as_it_is(trained, tmp_path):
     assert pq.read_table(f"{out}/rows.svm.parquet")["label"].to_pylist() == wanted
     assert pq.read_table(f"{out}/one.svm.parquet")["label"].to_pylist() == [[0], [], [2]]
     assert explain_at(mine, text, 5)["label"] == wanted[5]
+    with pytest.raises(AttributeError, match="trained with loss='logistic'; this one"):  # not calibrated: refused
+        mine.predict_proba(X)
+    with pytest.raises(ValueError, match="a directory, or to one file whose name ends in .csv"):
+        bigclf.predict(mine, one, str(tmp_path / "p.txt"))
+    assert not (tmp_path / "p.txt").exists()
+    (tmp_path / "same.svm").write_text("1 1:1\n1 2:1\n")
+    with pytest.raises(DataError, match="every one of the 2 rows has the label 1") as caught:
+        bigclf.fit(str(tmp_path / "same.svm"), algo="dcd", progress=False)
+    assert caught.value.column is None  # text has none
     with pytest.raises(TypeError, match="no bad one is left out"):
         bigclf.fit(text, algo="dcd", on_bad_rows="skip", progress=False)
 
