@@ -29,6 +29,7 @@ def held_up(cluster, shards, answer):
     run = cluster.fit(shards, **answer.keywords)
     holder = cluster.of(order.claimed())
     wait_for(lambda: len(cluster.visits(what="end", epoch=2, segment=segment)) >= LAST, what="the other groups")
+    wait_for(lambda: run.counter.results % (LAST + 1) == LAST, what="the driver's hearing of them")
     return run, order, holder, next(worker for worker in cluster.workers if worker is not holder)
 
 
