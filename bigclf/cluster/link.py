@@ -61,7 +61,7 @@ class Link:
         """
         deadline = time.monotonic() + limit
         while True:
-            found = len(self.client.scheduler_info(n_workers=-1)["workers"])
+            found = self.count_now()
             self.call(not found)
             if found:
                 return found
@@ -70,6 +70,10 @@ class Link:
                     f"no worker came to {self.address} within {limit:.0f} s; start workers and try again"
                 )
             time.sleep(0.1)
+
+    def count_now(self) -> int:
+        """Workers there are now; maybe none."""
+        return len(self.client.scheduler_info(n_workers=-1)["workers"])
 
     def call(self, wanted: bool) -> None:
         """Where nobody is there let a task wait for somebody: a cluster that adapts itself starts workers for tasks."""

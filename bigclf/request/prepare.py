@@ -158,7 +158,7 @@ def prepare(
     refuse_several_labels(request.verb, source.sets is not None)
     groups = least if request["groups"] is not None else min(least, source.n_chunks)
     if link is not None and (least > 1 or request["groups"] is not None):  # else it was said why there is one group
-        _say_who_is_idle(request, found, int(link.count(request["patience"].idle)), groups, source.n_chunks)
+        _say_who_is_idle(request, found, int(link.count_now()), groups, source.n_chunks)
     settings = request.settings(groups, request["mixing"] if groups > 1 else None)
     class_weights = None if regression else class_weight_array(request["class_weight"], source)
     for setting in {setting.method.name: setting for each in settings for setting in each}.values():
