@@ -48,11 +48,14 @@ def in_arrow(array: np.ndarray, type_: pa.DataType | None = None) -> pa.Array:
     return pa.Array.from_buffers(own, array.size, [None, pa.py_buffer(np.ascontiguousarray(array))])
 
 
-def texts_in_arrow(texts: Sequence[str], type_: pa.DataType | None = None) -> pa.Array:
-    """Texts for Arrow; ``type_`` : of texts, "string" where nothing is said. As ``in_arrow``, without pandas."""
+def texts_in_arrow(texts: Sequence[str | None], type_: pa.DataType | None = None) -> pa.Array:
+    """Texts for Arrow; ``type_`` : of texts, "string" where nothing is said. As ``in_arrow``, without pandas where none
+    is missing."""
     import pyarrow as pa
 
-    data = [text.encode() for text in texts]
+    if None in texts:
+        return pa.array(texts, type_ or pa.string())
+    data = [text.encode() for text in texts if text is not None]
     offsets = np.zeros(len(data) + 1, np.int64)
     np.cumsum([len(one) for one in data], out=offsets[1:])
     wide = bool(offsets[-1] > np.iinfo(np.int32).max)

@@ -196,10 +196,9 @@ def test_columns_of_numbers_and_texts_are_arrow_s_own(array):
     np.testing.assert_array_equal(mine.to_numpy(zero_copy_only=False), other.to_numpy(zero_copy_only=False))
     assert in_arrow(np.arange(3), pa.float64()).type == pa.float64()
     assert texts_in_arrow(["", "é", "ab"], pa.large_string()) == pa.array(["", "é", "ab"], pa.large_string())
-    assert (
-        texts_in_arrow([]) == pa.array([], pa.string())
-        and texts_in_arrow(["a"], pa.string_view()).type == "string_view"
-    )
+    assert texts_in_arrow([]) == pa.array([], pa.string())
+    assert texts_in_arrow(["a"], pa.string_view()).type == "string_view"
+    assert texts_in_arrow(["a", None]).to_pylist() == ["a", None]
     assert in_arrow(np.ma.masked_array([1.0, 2.0], [True, False])).to_pylist() == [None, 2.0]
 
 
