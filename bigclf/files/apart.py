@@ -49,6 +49,9 @@ def keep_apart(
     for path in written:
         if (place := next((name for name in named if _is_within(path, name)), None)) is not None:
             raise RunError(f"{path}: would be read with the rows of {place}; {ANOTHER}")
+    for path in entered:
+        if (place := next((name for name in named if _is_entered(path, name)), None)) is not None:
+            raise RunError(f"{path}: would be read with the rows of {place}; {ANOTHER}")
 
 
 def _refuse_inputs(
@@ -101,6 +104,13 @@ def _is_within(path: str, name: str) -> bool:
     if not MAGIC & {*pattern} or MAGIC & {*above} or files.exists(name):
         return False
     return fnmatch.fnmatchcase(own, pattern) and files.identity(inside) == files.identity(files.parent_directory(name))
+
+
+def _is_entered(path: str, name: str) -> bool:
+    """Whether files in a directory at ``path`` would be among the rows that the directory ``name`` names."""
+    if files.base_name(path.rstrip("/"))[:1] in "_." or files.is_remote(name) or not files.is_directory(name):
+        return False
+    return files.is_below(path, name) and _is_deep(name)
 
 
 def _is_deep(directory: str) -> bool:

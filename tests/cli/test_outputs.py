@@ -60,6 +60,7 @@ WITHIN = [
     "evaluate m.bigclf shards -o shards/e.json",
     "evaluate m.bigclf shards --reliability shards/r.png",
     "predict m.bigclf shards -o shards/p.csv",
+    "sweep parts -o parts/out --algo pa1 --grid C=1,2",
     "calibrate m.bigclf shards -o link/c.bigclf",
     "report m.bigclf -o shards/r.html --data shards",
 ]
