@@ -57,9 +57,9 @@ def trained(tmp_path_factory):
     return bigclf.fit(path, algo="dcd", C=1.0, tol=1e-3, progress=False), path, X, y
 
 
-def objective(w, X, y):
-    """1/2 ||w||^2 + sum max(0, 1 - y_i w.(x_i, 1))"""
-    return 0.5 * w @ w + np.maximum(0, 1 - y * (X @ w[:-1] + w[-1])).sum()
+def objective(w, X, y, C=1.0):
+    """1/2 ||w||^2 + C sum max(0, 1 - y_i w.(x_i, 1))"""
+    return 0.5 * w @ w + C * np.maximum(0, 1 - y * (X @ w[:-1] + w[-1])).sum()
 
 
 def test_each_label_is_a_problem_of_its_own(trained):
@@ -563,6 +563,18 @@ def test_labels_that_look_at_rows_together_are_certified_as_each_alone(monkeypat
         assert objective(w, X, 2 * Y[:, j] - 1) == pytest.approx(proof["primal"], rel=1e-9)
         assert proof["gap"] <= 1e-4 and proof["dual"] <= alone.certificate["primal"]
         assert alone.certificate["dual"] <= proof["primal"]
+
+
+@pytest.mark.parametrize("epochs", [2, 3, 5])
+def test_labels_that_look_together_and_end_early_are_told_the_objective_of_their_weights(epochs):
+    """Which may be those that an epoch began with: what is tried before it learns is what is kept."""
+    X, Y = rare()
+    model = bigclf.fit(X, Y, algo="dcd", C=100.0, tol=1e-9, epochs=epochs, progress=False)
+    assert model.result_.plan["tiled"]
+    for j, proof in enumerate(model.certificate["problems"]):
+        w = np.append(model.coef_[j], model.intercept_[j])
+        told = objective(w, X, 2 * Y[:, j] - 1, 100.0)
+        assert told == pytest.approx(proof["primal"], rel=1e-9) and proof["dual"] <= told
 
 
 def test_who_learns_beside_a_label_changes_no_bit_of_it():

@@ -378,12 +378,12 @@ class DualLearner(Learner):
         if not self.alone:
             start = state, self.row_state.start
         elif lesson.certify:
-            still = still or self.plan.resident  # there it comes before the learning
+            as_it_is = still or self.plan.resident  # there it comes before the learning
             rows = () if self.row_state.window is not None else self.rows
             # without a working set a row is as it was until its block comes, and is certified then before it moves
             start = (
-                self.shared if still else copied(self.shared, None),
-                (rows if still or self.set is None else copied(rows, None)),
+                self.shared if as_it_is else copied(self.shared, None),
+                (rows if as_it_is or self.set is None else copied(rows, None)),
             )
         self.certificate.begin(start)
         begun = state.weights if start is None else start[0].weights
