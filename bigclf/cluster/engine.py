@@ -517,12 +517,11 @@ class Crew(Generic[A]):
         except queue.Empty:
             self._let_in(time.monotonic())
             return
-        while True:
+        waiting = self._messages.qsize()  # what comes meanwhile waits: to look for a scheduler may take seconds
+        getattr(self, f"_hear_{message[0]}")(*message[1:])
+        for _ in range(waiting):
+            message = self._messages.get_nowait()
             getattr(self, f"_hear_{message[0]}")(*message[1:])
-            try:
-                message = self._messages.get_nowait()
-            except queue.Empty:
-                break
         self._let_in(time.monotonic())
         if self._book is not None and self._limbo:
             self._run(self._look_now())
@@ -679,8 +678,9 @@ class Crew(Generic[A]):
         """The scheduler does not answer. The client looks for it by itself for a while; after that a new one does."""
         if self.link.client.status != "closed" or now - self._tried_again < 1:
             return
-        self._tried_again = now
-        if self.link.again():
+        found = self.link.again()
+        self._tried_again = time.monotonic()
+        if found:
             self._watch_anew(now)
 
     def _watch_anew(self, now: float) -> None:

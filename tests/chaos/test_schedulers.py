@@ -41,12 +41,13 @@ def test_a_scheduler_that_is_killed_and_comes_back(chaos_cluster, shards, answer
 
 
 def test_without_a_supervisor_it_is_resumed_on_another_cluster(chaos_cluster, shards, answers, drive, tmp_path):
+    """Given up after longer than Dask's client looks for its scheduler, which is 10 s."""
     answer, model = answers("dcd"), tmp_path / "m.bigclf"
     cluster = chaos_cluster()
     cluster.start(2)
     order = cluster.order(at="begin", epoch=3, first=2, do="hold")
-    driver = drive(*run_words(shards, answer, cluster, tmp_path / "run", model), idle=1)
-    order.claimed()
+    driver = drive(*run_words(shards, answer, cluster, tmp_path / "run", model), idle=12)
+    order.claimed(seconds=90)
     cluster.kill_scheduler()
     code, _, error = driver.end()
     assert code == 5 and "--resume" in error and not model.exists()

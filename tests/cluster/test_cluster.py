@@ -249,6 +249,26 @@ def test_the_first_workers_begin_together(client, rows, monkeypatch):
     assert [len(set(done[epoch])) for epoch in "12"] == [2, 2]
 
 
+def test_messages_that_others_follow_at_once_keep_nobody_from_his_work(client, rows, monkeypatch):
+    """As where each says that the scheduler does not answer, and to look for it takes until the next one."""
+    heard, actions, in_a_row = engine.Crew._hear_there, engine.Book.actions, [0]
+
+    def hear(crew, found):
+        in_a_row[-1] += 1
+        if sum(in_a_row) < 1000:
+            crew._messages.put(("there", found))
+        heard(crew, found)
+
+    def act(book, now):
+        in_a_row.append(0)
+        return actions(book, now)
+
+    monkeypatch.setattr(engine.Crew, "_hear_there", hear)
+    monkeypatch.setattr(engine.Book, "actions", act)
+    fit(*rows, algo="pa", groups=2, epochs=2, workers=client)
+    assert 0 < max(in_a_row) < 100
+
+
 def test_two_fits_at_once(client, rows):
     from concurrent.futures import ThreadPoolExecutor
 
