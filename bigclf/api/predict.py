@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("bigclf")
 Crew: TypeAlias = "tuple[Link, Patience]"  # workers, and how long they are waited for
 NOTE = ".named.json"  # behind the name of a file, until what it grew from is gone: what it is known by
-FILES = (".txt", ".tsv", ".json", ".jsonl")  # names of text that is not written
+UNWRITTEN = (".txt", ".tsv", ".json", ".jsonl")  # how names of files end that nothing here writes
 LOCK = ".predicting"  # in the directory of the output, or behind the name of a file, while one process writes there
 
 
@@ -128,7 +128,7 @@ def predict(
             raise TypeError("predictions for files need a place to write to: predict(model, data, out)")
         return frames.predicted(asked, data)
     place = [str(out)]
-    if str(out).lower().endswith(FILES) and not files.is_directory(out):
+    if str(out).lower().endswith(UNWRITTEN) and not files.is_directory(out):
         raise ValueError(f"{out}: predictions go to a directory, or to one file whose name ends in .csv")
     keep_apart([data], written=place if as_text else (), entered=() if as_text else place)
     with in_order(model, data, memory) as rows, contextlib.ExitStack() as stack:

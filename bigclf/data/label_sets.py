@@ -101,7 +101,7 @@ def as_csv(sets: pa.Array) -> pa.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    return pc.binary_join(sets.cast(pa.list_(pa.string())), texts_in_arrow(",")[0])
+    return pc.binary_join(sets.cast(pa.list_(pa.string())), texts_in_arrow([","])[0])
 
 
 # From texts
@@ -165,7 +165,7 @@ def as_texts(column: pa.Array, refused: Refused) -> pa.Array:
     ends = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=lengths.size))]).astype(np.int64)
     flat = texts_in_arrow(names.astype(str).tolist()).take(in_arrow(codes))
     joined = pa.ListArray.from_arrays(in_arrow(ends.astype(np.int32)), flat)
-    return pc.binary_join(joined, texts_in_arrow(BETWEEN[kind or WHOLE])[0])
+    return pc.binary_join(joined, texts_in_arrow([BETWEEN[kind or WHOLE]])[0])
 
 
 def _each_once(rows: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

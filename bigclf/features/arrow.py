@@ -53,7 +53,7 @@ def texts_in_arrow(texts: Sequence[str | None], type_: pa.DataType | None = None
     is missing."""
     import pyarrow as pa
 
-    if any(text is None for text in texts):
+    if None in texts:
         return pa.array(texts, type_ or pa.string())
     data = [text.encode() for text in texts if text is not None]
     offsets = np.zeros(len(data) + 1, np.int64)

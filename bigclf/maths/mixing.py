@@ -89,7 +89,7 @@ A = TypeVar("A", bound=Averaged)
 P = TypeVar("P", bound=Pulled)
 
 
-Shared: TypeAlias = tuple[S, float]  # a copy and its share
+Copy: TypeAlias = tuple[S, float]  # a state, and its share
 
 
 class Rule(NamedTuple, Generic[S]):
@@ -104,7 +104,7 @@ class Rule(NamedTuple, Generic[S]):
     join: Callable[[S, S, float], S]
     by_place: bool = True
     momentum: Momentum[S] | None = None
-    pair: Callable[[S, Shared[S], Shared[S]], S] | None = None
+    pair: Callable[[S, Copy[S], Copy[S]], S] | None = None
     counts: tuple[str, ...] = ()
 
 
@@ -233,7 +233,7 @@ def totals(*names: str, sharing: bool = False) -> Rule[Named]:
             interpolate(getattr(start, name).reshape(-1), getattr(total, name).reshape(-1), 1.0, out.reshape(-1))
         return state._replace(**sums)
 
-    def pair(start: Named, one: Shared[Named], other: Shared[Named]) -> Named:
+    def pair(start: Named, one: Copy[Named], other: Copy[Named]) -> Named:
         sums = {}
         for name in names:
             s, a, b = (getattr(state, name) for state in (start, one[0], other[0]))
@@ -356,7 +356,7 @@ def pair_pulled(start, one, other, share, its_share, added, weights, drift):  # 
         drift[j] = d if change == 0 else d + change
 
 
-def _pair_pulled(start: P, one: Shared[P], other: Shared[P]) -> P:
+def _pair_pulled(start: P, one: Copy[P], other: Copy[P]) -> P:
     (a, share), (b, its_share) = one, other
     weights, drift = np.empty_like(start.weights), np.empty_like(start.drift)
     pair_pulled(start, a, b, float(share), float(its_share), float(ADDED), weights, drift)
