@@ -140,7 +140,7 @@ def connect(workers: object, timeout: float = 10.0, patience: float = Patience()
         try:
             client = distributed.Client(workers, timeout=timeout, set_as_default=False)
         except (OSError, TimeoutError, ValueError) as error:
-            raise ClusterError(f"no Dask scheduler answers at {workers!r}: {error}") from None
+            raise ClusterError(f"no Dask scheduler answers at {workers!r}: {_reason(error)}") from None
         return _link_of(client, [client])
     raise ValueError(
         f"workers must be a number of processes, a scheduler's address, a Dask client or a cluster, not {workers!r}"
@@ -206,8 +206,16 @@ def _reach(address: str, timeout: float) -> Link:
                 f"{timeout:g} s. Is the scheduler stopped or overloaded, or is something else at that port (a tunnel "
                 "or a proxy with nothing behind it)? Look at the scheduler's log, or start it anew"
             ) from None
-        raise ClusterError(f"no Dask scheduler answers at {address!r}: {error}") from None
+        raise ClusterError(f"no Dask scheduler answers at {address!r}: {_reason(error)}") from None
     return Link(client, [client])
+
+
+def _reason(error: BaseException) -> str:
+    """What an error says; some say nothing but in what they came of, or in their name."""
+    told = error
+    while not str(told) and told.__cause__ is not None:
+        told = told.__cause__
+    return str(told) or type(told).__name__
 
 
 def shake_hands(address: str, security: distributed.Security, timeout: float) -> None:

@@ -269,6 +269,20 @@ def test_messages_that_others_follow_at_once_keep_nobody_from_his_work(client, r
     assert 0 < max(in_a_row) < 100
 
 
+def test_an_error_without_words_is_told_by_what_it_came_of_or_by_its_name(monkeypatch):
+    from bigclf.cluster import link
+
+    def fail(*_):
+        raise errors.pop(0)
+
+    errors = [OSError(), OSError("no route")]
+    monkeypatch.setattr(link, "refuses", lambda address: False)
+    monkeypatch.setattr(link, "shake_hands", fail)
+    for told in ("OSError", "no route"):
+        with pytest.raises(ClusterError, match=rf"no Dask scheduler answers at 'tcp://127.0.0.1:9': {told}$"):
+            link.connect("tcp://127.0.0.1:9")
+
+
 def test_two_fits_at_once(client, rows):
     from concurrent.futures import ThreadPoolExecutor
 

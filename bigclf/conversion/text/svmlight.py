@@ -14,7 +14,7 @@ from bigclf.features.arrow import FLOAT32_MAX
 QUERY = re.compile(rb"^[ \t]*[^\s#]+[ \t]+qid[^\s:]*:", re.MULTILINE)
 MULTI_LABEL = re.compile(rb"[^,:]+(,[^,:]*)+")
 FIRST_PAIR = re.compile(rb"[0-9]+:[^:]*")  # where a label should be
-SEVERAL = "convert the file with --several-labels (convert(..., several_labels=True))"
+SEVERAL = "`bigclf convert FILE OUT --several-labels` takes them (convert(..., several_labels=True))"
 
 
 def parse(text: bytes, options: Options) -> Parsed:
