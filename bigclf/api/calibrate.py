@@ -19,6 +19,7 @@ from bigclf.metrics.figures import (
     class_positions,
     decoded,
     labelled_dataset,
+    require_labels,
     row_groups,
     rows_trained_on,
     score_bins,
@@ -209,6 +210,7 @@ class _Shards(_Rows):
             if value is not None:
                 raise TypeError(f"shards have their own labels and weights: {name} has no effect")
         self.source, self.progress = labelled_dataset(model, data), progress
+        require_labels(model, self.source)
         super().__init__(model, memory - scoring_bytes(model, self.source))
         self.weighted = bool(self.source.weighted)
 

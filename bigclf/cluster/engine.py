@@ -681,7 +681,7 @@ class Crew(Generic[A]):
         found = self.link.again()
         self._tried_again = time.monotonic()
         if found:
-            self._watch_anew(now)
+            self._watch_anew(self._tried_again)
 
     def _watch_anew(self, now: float) -> None:
         """There is another client: nothing that was sent by the one before is known of."""

@@ -6,6 +6,7 @@ bytes of the one it was taken from: 0.0 and -0.0 differ, a NaN equals itself and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol, Self, TypeVar
 
@@ -233,7 +234,7 @@ def _words(array: np.ndarray) -> np.ndarray:
     if array.dtype.itemsize not in WORDS or array.dtype.hasobject:
         raise ValueError(f"deltas of {array.dtype} are not known")
     flat = np.ascontiguousarray(array).view(WORDS[array.dtype.itemsize])
-    return flat if array.ndim == 1 else flat.reshape(len(array), -1)
+    return flat if array.ndim == 1 else flat.reshape(len(array), math.prod(array.shape[1:]))
 
 
 def _places(mask: np.ndarray, count: int, length: int) -> np.ndarray:

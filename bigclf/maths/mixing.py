@@ -360,7 +360,9 @@ def _pair_pulled(start: P, one: Copy[P], other: Copy[P]) -> P:
     (a, share), (b, its_share) = one, other
     weights, drift = np.empty_like(start.weights), np.empty_like(start.drift)
     pair_pulled(start, a, b, float(share), float(its_share), float(ADDED), weights, drift)
-    return type(start)(weights, drift, a.steps + b.steps - start.steps, start.ways)
+    ways = np.empty_like(start.ways)  # what is joined with others is weighed by them
+    sum_pair(start.ways.reshape(-1), a.ways.reshape(-1), b.ways.reshape(-1), ways.reshape(-1))
+    return type(start)(weights, drift, a.steps + b.steps - start.steps, ways)
 
 
 # Averaged models of learners whose steps shorten as rows are fitted, each by the part h of the way to what its row asks

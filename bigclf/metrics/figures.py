@@ -367,7 +367,7 @@ def partial_evaluation(
     """
     if not 0 <= first_chunk <= last_chunk <= dataset.n_chunks:
         raise ValueError(f"there are chunks 0:{dataset.n_chunks}, not {first_chunk}:{last_chunk}")
-    _require_labels(model, dataset)
+    require_labels(model, dataset)
     rows = int(dataset.chunks.rows[first_chunk:last_chunk].sum())
     part = no_part(model, exact=exact, rows=rows, first=first_chunk)
     if isinstance(part, PartialLabels):
@@ -405,7 +405,7 @@ def _partial_labels(
     return part
 
 
-def _require_labels(model: Model, dataset: Dataset) -> None:
+def require_labels(model: Model, dataset: Dataset) -> None:
     """Refuse a dataset without labels, and one whose labels are not of the model's kind."""
     if not model.regression:
         require_classes(dataset)

@@ -356,3 +356,12 @@ def test_calibration_halves_the_error_on_newsgroups(newsgroups, algo, method):
     options = {"tol": 1e-2} if algo == "dcd" else {"epochs": 5}
     raw, calibrated = errors_of(*newsgroups, algo, method, range(1), **options)
     assert calibrated <= raw / 2 and calibrated < 0.12
+
+
+def test_rows_with_several_labels_are_refused_for_a_model_of_one(tmp_path):
+    one, several = str(tmp_path / "one.svm"), str(tmp_path / "several.svm")
+    (tmp_path / "one.svm").write_text("0 1:1\n1 2:1\n2 3:1\n" * 10)
+    (tmp_path / "several.svm").write_text("1,2 1:1\n3 2:1\n1 3:1\n" * 10)
+    model = bigclf.fit(one, algo="pa", epochs=1, progress=False)
+    with pytest.raises(DataError, match="a list of labels, and the model gives one class a row"):
+        bigclf.calibrate(model, several)

@@ -117,6 +117,11 @@ def test_looking_at_a_piece_of_the_places_at_a_time_finds_the_same(monkeypatch):
             assert whole.places.tolist() == pieces.places.tolist() and bits_of(whole.arrays) == bits_of(pieces.arrays)
 
 
+def test_a_state_without_features_changes_nowhere():
+    start = Rich(np.zeros(0), np.zeros((0, 2)), np.array([1]))
+    assert difference(start, start, 0).places.size == 0
+
+
 def test_a_third_of_the_places_is_too_much():
     start = Plain(np.zeros(300))
     for count, pays in ((99, True), (100, False), (300, False)):

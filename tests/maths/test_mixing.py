@@ -117,10 +117,11 @@ def test_copies_that_wait_for_each_other_come_to_the_same_bits(n, dtype):
     assert plain.tobytes() == waited.tobytes()
 
 
-@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("n", [2, 3, 18, 34])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_two_copies_that_went_their_ways_are_mixed_in_one_pass_with_the_same_bits(n, dtype):
-    """Places that neither moved, one alone, or both; parts of every size and none at all; shares of several copies."""
+    """Places that neither moved, one alone, or both; parts of every size and none at all; shares of several copies; two
+    that are left over beside nodes of the tree, and are joined with these."""
     rng, places = np.random.default_rng(n), 300
     start = Pulled(
         rng.normal(size=places).astype(dtype), rng.normal(size=places), np.array([70]), np.zeros((places, 2))
@@ -140,7 +141,7 @@ def test_two_copies_that_went_their_ways_are_mixed_in_one_pass_with_the_same_bit
         for number, copy in enumerate(copies):
             mixture.add(copy, 1.0 + number)
         found.append(mixture.result())
-    assert all(bits(a) == bits(b) for a, b in zip(found[0][:3], found[1][:3], strict=True))
+    assert all(bits(a) == bits(b) for a, b in zip(*found, strict=True))
 
 
 def test_what_neither_of_two_copies_has_of_its_own_is_shared():
