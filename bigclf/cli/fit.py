@@ -432,13 +432,15 @@ def progressive_text(progressive: Mapping[str, Any]) -> str:
 
 
 def trace(history: Sequence[EpochRecord], step: str, most: int = 6) -> tuple[str, str]:
-    """The figure of quality at each ``step`` with its name, ends kept: ``gap by read``, ``3.1e-01 → … → 9.1e-04``."""
+    """The figure of quality at each ``step`` with its name, numbered where it was looked at, ends kept and what stayed
+    the same said once: ``gap by read``, ``1: 3.1e-01 → 4: 2.0e-02 → … → 9: 9.1e-04``."""
     certified = [record for record in history if record.get("gap") is not None]
-    told = [text.split(" ", 1) for record in certified or history if (text := quality_text(record))]
-    texts = [value for _, value in told]
-    if len(texts) > most:
-        texts = [*texts[:3], "…", *texts[-2:]]
-    return f"{told[0][0]} by {step}" if told else "", " → ".join(texts) if len(texts) > 1 else ""
+    texts = [(record, text) for record in certified or history if (text := quality_text(record))]
+    told = [(record["epoch"], *text.split(" ", 1)) for record, text in texts]
+    values = [f"{epoch}: {value}" for k, (epoch, _, value) in enumerate(told) if k == 0 or value != told[k - 1][2]]
+    if len(values) > most:
+        values = [*values[:3], "…", *values[-2:]]
+    return f"{told[0][1]} by {step}" if told else "", " → ".join(values) if len(values) > 1 else ""
 
 
 def memory_text(memory: Mapping[str, int] | None) -> str | None:

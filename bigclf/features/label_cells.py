@@ -120,13 +120,14 @@ def _listed(
     yield rows[there], texts.filter(pa.array(there))
 
 
-def likely_separators(label: Label | None, rows: Mapping[str, int]) -> list[str]:
-    """A warning of labels that a separator seems to stand in; ``rows`` : how many have each label. Where it stands as
-    often in all of them it is part of a name, a number or a date ("Smith, Ann")."""
-    if label is None or label.beside or label.type not in ("text", "labels") or len(rows) < MANY_LABELS:
+def likely_separators(label: Label | None, rows: Mapping[str, int], whole: bool = False) -> list[str]:
+    """A warning of labels that a separator seems to stand in; ``rows`` : how many have each label; ``whole`` : no row
+    has more than one, so that a separator which was named stands in no cell. Where one stands as often in all of them
+    it is part of a name, a number or a date ("Smith, Ann")."""
+    if label is None or label.beside or label.type not in ("text", "labels"):
         return []
     found, total = [], sum(rows.values())
-    for between in SEPARATORS:
+    for between in SEPARATORS if len(rows) >= MANY_LABELS else ():
         holding = sum(n for name, n in rows.items() if between in name)
         parts = {part.strip() for name in rows for part in name.split(between)} - {""}
         uneven = len({name.count(between) for name in rows}) > 1
@@ -135,6 +136,12 @@ def likely_separators(label: Label | None, rows: Mapping[str, int]) -> list[str]
                     f"them, by rows, hold {between!r}; split there, they are {len(parts):,} (--label-separator "
                     f"{between!r}, in a spec separator: {between!r})")  # fmt: skip
             found.append((len(parts), text))
+    if not found and whole and label.separator is not None and total:
+        others = [(n, between) for between in SEPARATORS
+                  if (n := sum(n for name, n in rows.items() if between in name))]  # fmt: skip
+        seen = "".join(f"; {between!r} stands in those of {n:,}" for n, between in sorted(others, reverse=True)[:1])
+        return [f"column {label.column}: the separator {label.separator!r} splits no cell, so each row has one label "
+                f"at most{seen}"]  # fmt: skip
     return [text for _, text in sorted(found)[:1]]
 
 

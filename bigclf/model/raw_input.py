@@ -234,7 +234,8 @@ def arrays_of(table: object, y: object, features: object, sample_weight: object 
     made = Arrays(matrix, labels, weights if sample_weight is None else sample_weight)
     if y is None and made.classes is not None:
         rows = dict(zip(map(str, made.classes.tolist()), made.class_counts.tolist(), strict=True))
-        made.warnings += likely_separators(spec.label, rows)
+        whole = made.sets is None or bool((made.sets.lengths <= 1).all())
+        made.warnings += likely_separators(spec.label, rows, whole)
     made.features, made.learned = encode.described(spec, learned), learned._asdict()
     return made
 

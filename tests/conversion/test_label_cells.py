@@ -288,6 +288,20 @@ def test_a_separator_that_was_not_meant_is_named(tmp_path, right, wrong):
     assert sum("split there, they are 5" in text for text in told) == 1
 
 
+@pytest.mark.parametrize(("cells", "seen"), [(["a;b", "b;a", "a|b"], "; ';' stands in those of 40"), (["a", "b"], "")])
+def test_a_separator_that_splits_no_cell_is_named_however_few_the_labels_are(tmp_path, cells, seen):
+    table = {**numbers(60), "tags": cells * (60 // len(cells))}
+    spec = {"label": {"column": "tags", "separator": ","}, "features": [{"numeric": "age"}]}
+    text = f"column tags: the separator ',' splits no cell, so each row has one label at most{seen}"
+    found = bigclf.convert(file_of(tmp_path, table), tmp_path / "s", format="csv", features=spec)
+    assert text in found.warnings
+    data = pd.read_csv(file_of(tmp_path, table))
+    assert text in bigclf.fit(data, features=spec, algo="pa1", epochs=1, progress=False).result_.warnings
+    data.loc[0, "tags"] = "a,b"
+    whole = bigclf.fit(data, features=spec, algo="pa1", epochs=1, progress=False).result_.warnings
+    assert not [text for text in whole if "splits no cell" in text]
+
+
 @pytest.mark.parametrize(
     ("labels", "separator"),
     [

@@ -146,7 +146,12 @@ class Asked(NamedTuple):
     def refuse_without_features(self, form: str | None, holdout: bool = False) -> None:
         """UsageError naming the first option that has no effect on shards."""
         bad = ("on-bad-rows", self.bad), ("max-bad-fraction", self.most_bad)
-        for name, there in (("holdout", holdout or None), *bad, ("format", form or None), *self.said.items()):
+        if holdout:
+            first = "`bigclf convert` makes shards of them, and " if form else ""
+            raise click.UsageError("--holdout is for raw tables and texts: --format csv, tsv, jsonl, text or parquet; "
+                                   f"of other rows, {first}`bigclf split SHARDS parts` holds a part out: fit "
+                                   "parts/train --evaluate parts/test")  # fmt: skip
+        for name, there in (*bad, ("format", form or None), *self.said.items()):
             if there is not None:
                 raise click.UsageError(f"--{name} is for raw tables and texts: --format csv, tsv, jsonl, text or "
                                        "parquet; for other text, run `bigclf convert` first")  # fmt: skip

@@ -423,7 +423,8 @@ def convert_columns(
         if converter.tally.labels:
             rows = {text: converter.totals.labels[code] for code, text in converter.tally.labels.items()}
             several = raw.spec.label is not None and raw.spec.label.several
-            warnings += label_cells.likely_separators(raw.spec.label, label_cells.rows_of_labels(rows, several))
+            whole = not any(label_cells.BETWEEN in text for text in rows)
+            warnings += label_cells.likely_separators(raw.spec.label, label_cells.rows_of_labels(rows, several), whole)
         told = converter.told(raw.sources, warnings, part)
         told["report"] |= made
         converter.write(appending.alike(plan, before), told)
