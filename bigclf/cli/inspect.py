@@ -103,6 +103,7 @@ class RunStatus(TypedDict):
     events: int
     driver: dict[str, Any] | None
     last_line: str | None
+    checkpoint: int | None
 
 
 class RunRead(TypedDict):
@@ -489,11 +490,12 @@ def status(directory: str, history: Sequence[Record]) -> RunStatus:
     dict : state ("running", "finished", "failed", "stopped": interrupted or broken off, resumable, "died": its process
         is gone without a word, "unknown": a process on another host that gives no sign of life), failure: of a driver
         that failed, the step and its error, else None, process {host, pid, heartbeat}
-        of the run or None, epoch, gap and events of the history, driver (see ``bigclf.cli.jobs.driver``) or None, and
-        last_line of its log.
+        of the run or None, epoch, gap and events of the history, driver (see ``bigclf.cli.jobs.driver``) or None,
+        last_line of its log, and checkpoint: the epoch in which ``--resume`` goes on, None where there is none.
     """
     from bigclf import files
     from bigclf.training.records.lease import ALIVE, DEAD, Lease, Timing, state_of
+    from bigclf.training.records.run_directory import last_checkpoint
 
     owner, state = Lease(files.join(directory, "lease")).owner(), "stopped"
     if owner is not None:
@@ -515,6 +517,7 @@ def status(directory: str, history: Sequence[Record]) -> RunStatus:
         "events": sum(len(record.get("events") or ()) for record in history),
         "driver": detached,
         "last_line": driver.last_line(detached["log"]) if detached else None,
+        "checkpoint": last_checkpoint(directory),
     }  # fmt: skip
 
 
@@ -526,10 +529,12 @@ def _print_begun(directory: str, told: RunStatus) -> None:
 def status_lines(told: RunStatus) -> list[tuple[str, object]]:
     """The status of a run as names and texts."""
     process, detached, state = told["process"], told["driver"], told["state"]
+    again = ("; --resume begins anew: no checkpoint had been written" if told["checkpoint"] is None
+             else f"; --resume continues in epoch {told['checkpoint']}")  # fmt: skip
     text = {"running": terminal.good("running"), "finished": terminal.good("finished"),
-            "died": terminal.poor("its process died") + "; --resume continues from its last checkpoint",
+            "died": terminal.poor("its process died") + again,
             "failed": terminal.poor("failed") + f": {told['failure']}; fix that, then submit it with --resume",
-            "stopped": terminal.poor("stopped") + "; --resume continues from its last checkpoint",
+            "stopped": terminal.poor("stopped") + again,
             "unknown": terminal.poor("no sign of life for a while")}[state]  # fmt: skip
     if process is not None:
         ago = format_seconds(max(0.0, time.time() - process["heartbeat"]))

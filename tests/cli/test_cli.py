@@ -340,6 +340,18 @@ def test_a_role_of_a_column_that_is_nearly_one_is_suggested(place, tmp_path):
     assert "unknown role 'labl'; a role is one of label, features" in line and "did you mean label?" in line
 
 
+def test_inspect_says_where_a_run_that_was_broken_off_goes_on(place, tmp_path):
+    run = tmp_path / "run"
+    bigclf("fit", place / "shards", "-o", tmp_path / "m", "--algo", "pa1", "--epochs", 2, "--run-dir", run)
+    (run / "model.bigclf").unlink()
+    last = max(int(file.name.split("-")[1]) for file in run.glob("state-*"))
+    assert f"stopped; --resume continues in epoch {last}" in bigclf("inspect", run)[0]
+    for file in run.glob("state-*"):
+        file.unlink()
+    assert "stopped; --resume begins anew: no checkpoint had been written" in bigclf("inspect", run)[0]
+    assert json.loads(bigclf("inspect", run, "--json")[0])["status"]["checkpoint"] is None
+
+
 def test_advice_on_columns_is_in_flags_and_inspect_has_them(tmp_path):
     import pandas as pd
 

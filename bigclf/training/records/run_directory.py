@@ -468,6 +468,12 @@ def checkpoints_in(path: str | os.PathLike[str]) -> list[str]:
     return sorted((name for name in files.list_directory(path) if STATE.fullmatch(name)), reverse=True)
 
 
+def last_checkpoint(path: str | os.PathLike[str]) -> int | None:
+    """The epoch in which the newest checkpoint of a directory goes on; None where there is none."""
+    newest = next(iter(checkpoints_in(path)), None)
+    return None if newest is None else int(newest.split("-")[1])
+
+
 def groups_before(path: str | os.PathLike[str]) -> int | None:
     """Groups of the run that a directory holds; None where there is none to read."""
     plan = plan_before(path)
