@@ -127,8 +127,7 @@ def make_context(ctx: click.Context, job: Job, step: Step, flags: dict[str, bool
         return command.make_context(step.command, words, parent=ctx.parent)
     except click.UsageError as error:
         wrong = getattr(error, "param", None)
-        line = step.lines.get(wrong.name or "", step.line) if wrong is not None else step.line
-        place = f"{job.path}, line {line}" if line else job.path
+        place = step.place if wrong is None else step.places.get(wrong.name or "", step.place)
         raise JobError(f"{place}: {step.command}: {error.format_message()}") from None
 
 

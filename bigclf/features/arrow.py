@@ -42,6 +42,7 @@ def in_arrow(array: np.ndarray, type_: pa.DataType | None = None) -> pa.Array:
 
     if isinstance(array, np.ma.MaskedArray) or array.ndim != 1 or array.dtype.kind not in "iuf":
         return pa.array(array, type=type_)
+    array = np.asarray(array, array.dtype.newbyteorder("="))  # Arrow has this machine's order of bytes
     own = pa.from_numpy_dtype(array.dtype)
     if type_ is not None and type_ != own:
         return pa.array(array, type=type_)

@@ -1,10 +1,13 @@
 """Job files: what they mean, and an error with its line for everything else."""
 
+import re
 import shlex
 
 import click
 import pytest
+from click.testing import CliRunner
 
+from bigclf.cli import main
 from bigclf.cli.jobs.steps import Job, JobError, read_job
 
 GOOD = """\
@@ -82,7 +85,7 @@ def test_a_cluster_and_groups():
 @pytest.mark.parametrize(
     ("old", "new", "line", "message"),
     [
-        ("workers: 2", "worker: 2", 4, "unknown key 'cluster.worker'; cluster has workers, patience"),
+        ("workers: 2", "worker: 2", 4, "'cluster.worker'; did you mean workers. cluster has workers, patience"),
         ("stale: 3", "stail: 3", 6, "unknown key 'stail'; patience has stale"),
         ("stale: 3", "stale: soon", 6, "stale must be a number of at least 0, not 'soon'"),
         ("workers: 2", "workers:", 5, "no effect without cluster.workers"),
@@ -118,7 +121,7 @@ def test_environment_names_are_expanded(text, expected):
     ("text", "line", "message"),
     [
         (GOOD.replace("limits:", "limit:"), 12, "unknown key 'limit'"),
-        (GOOD.replace("  tol:", "  tolerance:"), 14, "unknown key 'limits.tolerance'; limits has memory, tol"),
+        (GOOD.replace("  tol:", "  tolerance:"), 14, "unknown key 'limits.tolerance'; did you mean tol. limits has"),
         (GOOD.replace("n_features: 123", "n_feature: 123"), 6, "unknown key 'n_feature' of convert"),
         (GOOD.replace("${DATA}", "${MISSING}"), 3, "no MISSING"),
         (GOOD.replace("C: 1", "algo: pa"), 9, "'algo' appears twice"),
@@ -177,8 +180,18 @@ def test_set_changes_keys_and_makes_sections():
      ("name.x=1", "not a table"), ("steps.4.fit=1", "steps")],
 )  # fmt: skip
 def test_set_refuses(text, message):
-    with pytest.raises(JobError, match=message):
+    with pytest.raises(JobError, match=f"^--set {re.escape(text)}: .*{message}"):
         job().override((text,))
+
+
+def test_a_value_that_was_set_is_blamed_and_not_a_line_of_the_file(tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text("data: {train: t}\nmethod: {algo: dcd, C: 1}\noutputs: {model: m}\n")
+    for text, told in (("method.C=abc", "'abc' is not a valid float"), ("method.algo=dcdd", "did you mean dcd?")):
+        code = CliRunner().invoke(main, ["run", str(path), "--dry-run", "--set", text])
+        assert code.exit_code == 2 and f"error: --set {text}: " in code.stderr and told in code.stderr, code.output
+    told = CliRunner().invoke(main, ["run", str(path), "--dry-run", "--set", "method.algo=dcd", "--set", "method.x=1"])
+    assert "--set method.x=1: unknown key 'method.x'" in told.stderr
 
 
 def test_what_was_resolved_reads_the_same():

@@ -195,6 +195,7 @@ def test_columns_of_numbers_and_texts_are_arrow_s_own(array):
     assert mine.type == other.type and mine.null_count == 0
     np.testing.assert_array_equal(mine.to_numpy(zero_copy_only=False), other.to_numpy(zero_copy_only=False))
     assert in_arrow(np.arange(3), pa.float64()).type == pa.float64()
+    assert in_arrow(np.arange(3, dtype=">i8")) == pa.array([0, 1, 2])
     assert texts_in_arrow(["", "é", "ab"], pa.large_string()) == pa.array(["", "é", "ab"], pa.large_string())
     assert texts_in_arrow([]) == pa.array([], pa.string())
     assert texts_in_arrow(["a"], pa.string_view()).type == "string_view"

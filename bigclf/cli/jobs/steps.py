@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import click
@@ -34,6 +34,7 @@ from bigclf.errors import BigclfError
 from bigclf.files.formats import COLUMNS
 from bigclf.request.options import in_section
 from bigclf.texts import masked_in, remember
+from bigclf.units import near
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 20
@@ -69,12 +70,12 @@ class JobError(BigclfError):
 
 
 class Step(NamedTuple):
-    """One command of a job: its name, its words, the line it came from and the lines of its keys."""
+    """One command of a job: its name, its words, where it came from and where each of its options did."""
 
     command: str
     words: list[str]
-    line: int | None
-    lines: dict[str, int]
+    place: str
+    places: dict[str, str]
 
 
 class Job:
@@ -90,6 +91,7 @@ class Job:
     def __init__(self, text: str, path: str = "job", environ: dict[str, str] | None = None) -> None:
         self.path = path
         self._lines: dict[Place, int] = {}
+        self._assigned: dict[Place, str] = {}  # by --set: what was said
         self._seen: set[int] = set()
         self._environ = dict(os.environ) if environ is None else environ
         self.table: dict[str, Any] = self._read(text)
@@ -97,11 +99,18 @@ class Job:
         self._check_keys()
 
     def fail(self, message: str, *place: Key) -> JobError:
-        """An error at the line of ``place`` (a path of keys), or of the nearest key above it."""
+        """An error at ``place`` (a path of keys)."""
+        return JobError(f"{self.where(*place)}: {message}")
+
+    def where(self, *place: Key) -> str:
+        """Where the value at ``place`` was said: with --set, or the line of the file, that of the nearest key above."""
+        for keys, text in reversed(self._assigned.items()):
+            if place[: len(keys)] == keys or (keys[: len(place)] == place and place not in self._lines):
+                return f"--set {text}"
         while place and place not in self._lines:
             place = place[:-1]
         line = self._lines.get(place)
-        return JobError(f"{self.path}, line {line}: {message}" if line else f"{self.path}: {message}")
+        return f"{self.path}, line {line}" if line else self.path
 
     def place_of(self, text: str) -> Place:
         """The keys that lead to the value that is ``text``, or its beginning; () where none is."""
@@ -171,12 +180,13 @@ class Job:
     def _check_keys(self) -> None:
         for key, section in self.table.items():
             if key not in KEYS:
-                raise self.fail(f"unknown key {key!r}; allowed keys: {', '.join(KEYS)}", key)
+                raise self.fail(f"unknown key {key!r}{_meant(key, KEYS)}allowed keys: {', '.join(KEYS)}", key)
             if key not in ("name", "steps") and not isinstance(section, dict):
                 raise self.fail(f"{key!r} must be a table of keys and values", key)
             for name in section if KEYS[key] is not None else ():
-                if name not in (KEYS[key] or ()):
-                    raise self.fail(f"unknown key '{key}.{name}'; {key} has {', '.join(KEYS[key] or ())}", key, name)
+                if name not in (own := KEYS[key] or ()):
+                    meant = _meant(name, own)
+                    raise self.fail(f"unknown key '{key}.{name}'{meant}{key} has {', '.join(own)}", key, name)
         self._check_patience()
         if "steps" in self.table:
             self._check_steps()
@@ -197,7 +207,8 @@ class Job:
     def _check_steps(self) -> None:
         clash = [key for key in ("data", "method", "limits", "cluster", "outputs") if key in self.table]
         if clash:
-            raise self.fail(f"has both 'steps' and {clash[0]!r}; write one or the other", clash[0])
+            place = clash[0] if ("steps",) in self._lines else "steps"
+            raise self.fail(f"has both 'steps' and {clash[0]!r}; write one or the other", place)
         steps = self.table["steps"]
         if not isinstance(steps, list) or not steps:
             raise self.fail("'steps' must be a list of commands", "steps")
@@ -205,7 +216,9 @@ class Job:
             if not isinstance(step, dict) or len(step) != 1 or not isinstance(next(iter(step.values())), dict):
                 raise self.fail("a step is one command and its table of options", "steps", k)
             if (name := next(iter(step))) not in COMMANDS:
-                raise self.fail(f"unknown command {name!r}; a step is one of {', '.join(COMMANDS)}", "steps", k, name)
+                meant = _meant(name, COMMANDS)
+                raise self.fail(f"unknown command {name!r}{meant}a step is one of {', '.join(COMMANDS)}",
+                                "steps", k, name)  # fmt: skip
 
     # Changing
 
@@ -233,6 +246,7 @@ class Job:
         if not isinstance(table, dict):
             raise JobError(f"--set {text}: {'.'.join(map(str, keys[:-1]))!r} is not a table")
         table[keys[-1]] = value
+        self._assigned[tuple(keys)] = text
 
     def on_cluster(self, address: str) -> None:
         """Have everything that a cluster can do done by the one at ``address``.
@@ -376,7 +390,8 @@ class Job:
         for key in params:
             if key not in own:
                 has = f"{algo} has {', '.join(own)}" if own else f"{algo} has no parameters of its own"
-                raise self.fail(f"unknown key 'method.{key}'; {has}", "method", key)
+                meant = _meant(key, [*own, *method_keys()])
+                raise self.fail(f"unknown key 'method.{key}'{meant}{has}", "method", key)
 
     def _step(self, name: str, options: dict[str, object], place: Place) -> Step:
         from bigclf.cli import main
@@ -386,18 +401,19 @@ class Job:
         if name in TRAINING:
             self._check_training(options, place)
         words: list[str] = []
-        lines: dict[str, int] = {}
+        places: dict[str, str] = {}
         for key, value in options.items():
             param = _param(command, key)
             if param is None:
-                names = ", ".join(sorted(key_of(param) for param in command.params))
-                raise self.fail(f"unknown key {key!r} of {name}; allowed keys: {names}", *place, key)
-            if (line := self._line_of(key, place)) is not None:
-                lines[param.name or key] = line
+                known = sorted(key_of(param) for param in command.params)
+                meant = _meant(key, known)
+                raise self.fail(f"unknown key {key!r} of {name}{meant}allowed keys: {', '.join(known)}", *place, key)
+            if (where := self._where(key, place)) is not None:
+                places[param.name or key] = where
             if isinstance(value, list | dict) and not takes_many(param):
                 raise self.fail(f"{key!r} of {name} takes one value, not {_kind(value)}", *place, key)
             words += _words(param, value)
-        return Step(name, words, self._lines.get(place), lines)
+        return Step(name, words, self.where(*place), places)
 
     def _check_training(self, options: dict[str, Any], place: Place) -> None:
         """The method, its parameters and the grid of one training, as far as they can be known beforehand."""
@@ -444,11 +460,17 @@ class Job:
                 has = f"{algo} has {', '.join(own)}" if own else f"{algo} has no parameters of its own"
                 raise self.fail(f"unknown parameter {name!r} in {key!r}; {has}", *place, name)
 
-    def _line_of(self, key: str, place: Place) -> int | None:
+    def _where(self, key: str, place: Place) -> str | None:
+        """Where an option of a step was said; None where nothing in the job says it."""
         for section in (place, *((key,) for key in SECTIONS), ("data", "convert")):
-            if (*section, key) in self._lines:
-                return self._lines[(*section, key)]
+            if (*section, key) in self._lines or (*section, key) in self._assigned:
+                return self.where(*section, key)
         return None
+
+
+def _meant(name: object, known: Iterable[str]) -> str:
+    """What stands between an unknown name and those that are known: which was meant, where one is nearly it."""
+    return f"{meant} " if (meant := near(name, known)) else "; "
 
 
 def _of_columns(options: Mapping[str, object]) -> bool:
