@@ -73,10 +73,9 @@ def command(
 
 def propose(things: list[str], label: object, reader: dict[str, object], as_json: bool) -> None:
     """Print a spec for raw files."""
-    from bigclf.conversion.tables.suggest import as_yaml, notes
-    from bigclf.conversion.tables.suggest import suggest as proposal
+    from bigclf.conversion.tables.suggest import as_yaml, notes, suggest
 
-    found = proposal(things, reader, label)
+    found = suggest(things, reader, label)
     if as_json:
         terminal.emit_json({**found.spec().as_json(), "notes": notes(found)})
     else:
