@@ -7,6 +7,7 @@ started it however that one ended, and it is silent: what there is to say reache
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -18,6 +19,7 @@ import time
 from collections.abc import Iterator
 
 GRACE_SECONDS = 10.0
+PARENT = "BIGCLF_STARTED_BY"  # the number of the process that started this one: it may be gone before this one looks
 LIBRARIES = 200_000_000  # bytes that interpreter and libraries of a process take, about
 
 
@@ -26,19 +28,28 @@ def dask_setup(server: object) -> None:
     logging.disable(logging.CRITICAL)  # nobody reads the scheduler's standard error: a full pipe would stop it
     if hasattr(server, "nanny"):  # a worker: in its nanny's group, and closed by it
         return
+    parent = int(os.environ.get(PARENT) or os.getppid())
+    sys.excepthook = lambda *_: None  # that it did not start the run tells
     os.setpgrp()
-    threading.Thread(target=_follow, args=(os.getppid(),), name="bigclf-parent", daemon=True).start()
+    try:
+        threading.Thread(target=_follow, args=(parent,), name="bigclf-parent", daemon=True).start()
+    except RuntimeError:  # the system starts no more threads: it looks between other things
+        _look(parent, asyncio.get_running_loop())
 
 
 def end_with(parent: int) -> None:
-    """End this process at once when ``parent``, which started it, is gone; called in processes that only compute."""
+    """End this process at once when ``parent``, which started it, is gone, or where that cannot be watched; called in
+    processes that only compute."""
 
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(1)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    threading.Thread(target=watch, name="bigclf-parent", daemon=True).start()
+    try:
+        threading.Thread(target=watch, name="bigclf-parent", daemon=True).start()
+    except RuntimeError:  # the system starts no more threads
+        os._exit(1)
 
 
 @contextlib.contextmanager
@@ -60,3 +71,12 @@ def _follow(parent: int) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(GRACE_SECONDS)
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _look(parent: int, loop: asyncio.AbstractEventLoop) -> None:
+    """As ``_follow``, without a thread."""
+    if os.getppid() == parent:
+        loop.call_later(1, _look, parent, loop)
+        return
+    loop.call_later(GRACE_SECONDS, os.kill, os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -20,6 +20,7 @@ import psutil
 from bigclf import tls
 from bigclf.cluster.book import Patience
 from bigclf.errors import ClusterError
+from bigclf.processes import PARENT
 from bigclf.texts import LIBRARIES, guard_logs, remember
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ GREETING_SECONDS = 60.0  # for a new worker to import, and to load its kernels
 WAIT_LONGER = (
     "; a machine that is busy with other things starts workers slowly: try again, with more patience"
     " (--patience idle=SECONDS, cluster.patience of a job, Workers(..., patience={'idle': SECONDS})) or fewer workers"
+)
+MORE_PROCESSES = (
+    "; where the system limits processes and threads (ulimit -u; --pids-limit of docker run, TasksMax of a systemd"
+    " unit) raise the limit, or give fewer workers"
 )
 SPAN = {"name": ("bigclf",), "ids": ("bigclf",)}  # of Dask's dashboard
 CHILD = "bigclf.processes"  # what a process started here loads first
@@ -296,6 +301,7 @@ def _start_processes(n: int, patience: float) -> Link:
     options = {"port": 0, "dashboard": False, "dashboard_address": None}
     encrypted = "distributed.comm.require-encryption"  # of what leaves a machine, and these do not
     with (
+        _environment(PARENT, str(os.getpid())),
         _environment("DASK_LOGGING__DISTRIBUTED", "critical"),  # what there is to say reaches the run as events
         _environment("DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION", "false"),
         _environment("PYTHONWARNINGS", ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), LEFT)))),
@@ -303,14 +309,24 @@ def _start_processes(n: int, patience: float) -> Link:
     ):
         worker = {"cls": Worker, "options": {"worker_kwargs": {**here, **nanny}}}
         scheduler = {"cls": SubprocessScheduler, "options": {"scheduler_kwargs": {**here, **options}}}
-        cluster = SpecCluster(dict.fromkeys(range(n), worker), scheduler, worker, silence_logs=logging.CRITICAL)
+        try:
+            cluster = SpecCluster(dict.fromkeys(range(n), worker), scheduler, worker, silence_logs=logging.CRITICAL)
+        except RuntimeError as error:
+            if "Scheduler failed to start" in str(error):
+                raise ClusterError(f"the scheduler of {n} processes did not start{MORE_PROCESSES}") from error
+            raise
         client = distributed.Client(cluster, set_as_default=False)
-    link = Link(client, [client, _Processes(cluster)])
+    processes = _Processes(cluster)
+    link = Link(client, [client, processes])
+    limit = max(patience, GREETING_SECONDS)
+    deadline = time.monotonic() + limit
     try:
-        client.wait_for_workers(n, timeout=max(patience, GREETING_SECONDS))
-    except TimeoutError as error:
-        link.close()
-        raise ClusterError(f"{n} processes did not all start: {error}{WAIT_LONGER}") from None
+        while (code := processes.ended()) is not None or (found := link.count_now()) < n:
+            if code is not None:
+                raise ClusterError(f"{n} processes did not all start: one ended, with exit code {code}{MORE_PROCESSES}")
+            if time.monotonic() > deadline:
+                raise ClusterError(f"{n} processes did not all start: {found} did in {limit:.0f} s{WAIT_LONGER}")
+            time.sleep(0.05)
     except BaseException:  # what was started does not outlive a Ctrl-C
         link.close()
         raise
@@ -332,11 +348,19 @@ class _Processes:
     def __init__(self, cluster: SpecCluster) -> None:
         self._cluster = cluster
 
+    def _started(self) -> list[asyncio.subprocess.Process]:
+        both = [self._cluster.scheduler, *self._cluster.workers.values()]
+        return [each.process for each in both if each.process is not None]
+
+    def ended(self) -> int | None:
+        """The exit code of one that is over; None while all run."""
+        return next((process.returncode for process in self._started() if process.returncode is not None), None)
+
     def close(self) -> None:
-        started = [self._cluster.scheduler, *self._cluster.workers.values()]
+        started = self._started()
         with contextlib.suppress(Exception), dask.config.set({"distributed.comm.timeouts.connect": "2s"}):
             self._cluster.close(timeout=5)
-        for process in [s.process for s in started if s.process is not None]:
+        for process in started:
             with contextlib.suppress(OSError):  # it is over
                 process.kill()
 

@@ -377,7 +377,9 @@ def _first_of(waiting: collections.deque[tuple[_A, _Known[_B] | Future[_B]]]) ->
     try:
         return item, future.result()
     except BrokenProcessPool as error:
-        raise RunError("a process of the conversion died, perhaps for want of memory; use fewer workers") from error
+        raise RunError(
+            "a process of the conversion died, perhaps for want of memory or threads; use fewer workers"
+        ) from error
 
 
 def write_shards(

@@ -18,6 +18,7 @@ from making import environment, random_rows, shards_of
 from test_cli import bigclf, error_of
 
 import bigclf as package
+from bigclf.errors import ClusterError
 
 distributed = pytest.importorskip("distributed")
 FIT = ["--algo", "pa1", "--epochs", "3", "--groups", "3", "--mixing", "mistakes"]
@@ -216,23 +217,44 @@ def test_no_semaphore_outlives_the_processes_of_a_run(place, tmp_path, end):
 
 
 CHILD = """
-import os, sys, time
+import asyncio, os, signal, sys, threading, time
 from bigclf import processes
-print(os.getpid(), flush=True)
-processes.GRACE_SECONDS = 0.1
-processes.dask_setup(object())
-time.sleep(60)
+
+async def main(case):
+    def start(self):
+        raise RuntimeError("can't start new thread")
+    if case == "no threads":
+        threading.Thread.start = start
+    signal.signal(signal.SIGTERM, lambda *_: None)  # it hangs
+    processes.GRACE_SECONDS = 0.1
+    print(os.getpid(), flush=True)
+    while case == "late" and os.getppid() == int(os.environ[processes.PARENT]):
+        time.sleep(0.01)
+    processes.dask_setup(object())
+    print("", flush=True)
+    await asyncio.sleep(60)
+
+asyncio.run(main(sys.argv[1]))
+"""
+PARENT = f"""
+import os, subprocess, sys
+from bigclf import processes
+os.environ[processes.PARENT] = str(os.getpid())
+subprocess.Popen([sys.executable, "-c", {CHILD!r}, sys.argv[1]])
+input()
 """
 
 
-def test_a_process_started_for_a_run_ends_with_the_one_that_started_it():
-    code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {CHILD!r}]); input()"
-    parent = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                              env=environment())  # fmt: skip
+@pytest.mark.parametrize("case", ["", "no threads", "late"])
+def test_a_process_started_for_a_run_ends_with_the_one_that_started_it(case):
+    """Also where the system starts no more threads for it, and where that one is gone before this one looks."""
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, case], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              text=True, env=environment())  # fmt: skip
     number = int(parent.stdout.readline())
     assert os.getpgid(number)  # it is there
-    time.sleep(1)
-    assert os.getpgid(number) == number  # in a group of its own
+    if case != "late":
+        parent.stdout.readline()
+        assert os.getpgid(number) == number  # in a group of its own
     parent.kill()
     parent.wait()
     deadline = time.time() + 30
@@ -243,3 +265,34 @@ def test_a_process_started_for_a_run_ends_with_the_one_that_started_it():
             return
         time.sleep(0.1)
     pytest.fail("it goes on without its parent")
+
+
+def test_a_process_that_only_computes_ends_in_silence_where_it_cannot_watch_who_started_it():
+    code = """
+import os, threading
+from bigclf import processes
+
+def start(self):
+    raise RuntimeError("can't start new thread")
+
+threading.Thread.start = start
+processes.end_with(os.getppid())
+"""
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize(
+    ("who", "message"), [("Scheduler", "the scheduler of 1 process"), ("Nanny", "one ended, with exit code 3")]
+)
+def test_a_process_that_ends_as_it_starts_is_not_waited_for(who, message, tmp_path, monkeypatch, capfd):
+    """As where the system starts too few threads for it."""
+    from bigclf.cluster import link
+
+    (tmp_path / "ends.py").write_text(f"import os, sys\n'distributed.{who}' in ' '.join(sys.argv) and os._exit(3)\n")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{environment()['PYTHONPATH']}")
+    monkeypatch.setattr(link, "CHILD", "ends")
+    before = psutil.Process().children()
+    with pytest.raises(ClusterError, match=f"{message}.*; where the system limits processes and threads"):
+        link.connect(1).close()
+    assert not {*psutil.Process().children()} - {*before} and "Traceback" not in capfd.readouterr().err
