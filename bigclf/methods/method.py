@@ -140,7 +140,8 @@ class Given(NamedTuple):
     found : what ``gather`` made, with what the blocks of all groups gave, in their order; it may be used up. tol : the
     relative gap that is asked for; entries : how many a collection has room for; idle : to be called now and then: it
     may raise to break off; late : whether the run's time is over, so that what has been found is to do; both : does
-    two pieces of work that share nothing that they write, beside each other where there are cores for it.
+    two pieces of work that share nothing that they write, beside each other where there are cores for it; resident :
+    whether the rows stay in memory, so that a further read is cheap.
     """
 
     found: Any
@@ -149,6 +150,7 @@ class Given(NamedTuple):
     idle: Callable[[], None] = lambda: None
     late: Callable[[], bool] = lambda: False
     both: Both = in_turn
+    resident: bool = False
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,23 @@ def test_l2_is_ridge_regression(algo):
         assert model.result_.certificate["gap"] <= 1e-12
 
 
+def test_rows_in_memory_begin_with_steep_columns_alone(tmp_path):
+    """Where these have few of the entries; what streams by is collected at once, as far as there is room."""
+    x, y = rows_of_numbers(seed=13, level=0.0)
+    options = BASE | dict(penalty="l1", bias="none", tol=1e-12)
+
+    def collected(C, **more):
+        model = fit(shards_of(tmp_path / f"{C} {more}", x, y, chunk_nnz=300, real=True), C=C, **options | more)
+        exact = Lasso(alpha=1 / (N * C), fit_intercept=False, tol=1e-14, max_iter=100_000)
+        np.testing.assert_allclose(model.coef_[0], exact.fit(x.toarray().astype(np.float64), y).coef_, atol=3e-6)
+        return [row["entries"] for row in model.result_.history if "entries" in row]
+
+    slopes = 0.01 * np.abs(x.T @ y)
+    steep = int(np.diff(x.tocsc().indptr)[slopes >= 0.8].sum())
+    assert collected(0.01)[0] == steep < x.nnz / 2
+    assert collected(0.05)[0] == collected(0.01, memory="12.2MB")[0] == x.nnz
+
+
 def test_the_scale_of_labels_has_no_part_in_it():
     """Numbers a million times as large, with C a millionth: the same weights but for that scale."""
     x, y = rows_of_numbers(seed=4)

@@ -57,6 +57,7 @@ TOGETHER, PROOF = 2.0, 3.0  # a collection for several points of a path, and the
 ALONE, FOLLOWS = 4.0, 5.0  # a collection for one point of such a path, and the gradient where that point begins
 WITHIN = 0.9  # of the tolerance: the gap over the columns at hand, where they may be all that matter
 NEARLY = 0.8  # columns whose slope is this share of l1 are active beside those that violate
+NARROW = 0.5  # ... in the first collection these alone, where they have at most this share of all entries
 WORTH = 0.4  # ... and, of a point that has not begun, those of this share where there is room
 OF_ROOM = 0.9  # ... in this part of it: the rest is for copies of the columns of one point
 BALANCED = 1e-9  # a free bias: |sum_i t_i y_i| that is taken for rounding, in units of sum_i t_i
@@ -196,6 +197,8 @@ def looked(loss: Loss, shared: Shared, params: Params, given: Given) -> Step:
     stuck = scalars[STUCK] > 0 and gap >= 0.5 * scalars[GAP] and waiting(shared, params) <= most
     step = Step(primal, dual, shared.weights.copy(), "stalled" if stuck else "", violation=most)
     scalars[GAP] = gap
+    if given.resident and loss.regression and begins_narrow(shared, params):
+        scalars[CUT] = NEARLY
     choose(shared, weights, params, given.entries)
     scalars[KIND] = ALONE if of_path(shared) else COLLECTION
     return step
@@ -241,6 +244,15 @@ def waiting(shared: Shared, params: Params) -> float:
     """The largest violation among columns at 0 that were not at hand."""
     outside = (shared.places[:-1] < 0) & (shared.weights[:-1] == 0)
     return float(np.max(np.abs(shared.total[:-1])[outside], initial=0.0)) - params.l1
+
+
+def begins_narrow(shared: Shared, params: Params) -> bool:
+    """Whether the first collection is to be of steep slopes alone: of rows that stay in memory a further read costs
+    less than to solve the problem on all columns, unless few of these are left out."""
+    if shared.scalars[ROUNDS] > 0 or of_path(shared):
+        return False
+    steep = np.abs(shared.total) >= NEARLY * params.l1
+    return bool(int(np.sum(shared.counts, where=steep)) <= NARROW * int(np.sum(shared.counts)))
 
 
 def choose(shared: Shared, weights: np.ndarray, params: Params, entries: int) -> None:

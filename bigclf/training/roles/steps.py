@@ -404,7 +404,7 @@ class StepsConductor(Conductor):
             return absorb(part.state, params, Given(None, tol, 0, ending.idle, ending.late))
         found = kept.gather(loss)(part.state, 0) if part.found is None else part.found
         with beside(self.plan.learners) as both:
-            given = Given(found, tol, self.plan.collected, ending.idle, ending.late, both)
+            given = Given(found, tol, self.plan.collected, ending.idle, ending.late, both, self.plan.resident)
             step = absorb(part.state, params, given)
         self.unproved = step.primal is None
         return step
