@@ -19,7 +19,7 @@ from bigclf.compiled.jit import random_state, shuffle
 from bigclf.data.chunk_table import Chunks
 from bigclf.data.shards import PART_BYTES
 from bigclf.errors import MemoryBudgetError
-from bigclf.maths.losses import BOXED
+from bigclf.maths.losses import BOXED, REGRESSION
 from bigclf.maths.side_by_side import MOST_TILE, tile_bytes
 from bigclf.methods import METHODS, Setting, sparse_state
 from bigclf.methods.dual.conjugate_gradients import BYTES_A_ROW
@@ -131,8 +131,7 @@ class Plan:
         feature of every class.
     collected : entries that a method's collection has room for, of each problem (0: it has none).
     climb_rows : most free rows that conjugate gradients go over where rounds stall (0: none, or no memory for it).
-    light_bias : while rows stream by, the bias is a feature of a small value (``roles.light_bias``; not in runs begun
-        before that was).
+    light_bias : the bias is a feature of a small value (``roles.light_bias``; not in runs begun before that was).
     schedule : "auto", or which of the family of ``schedules.py``; block_rounds : of "fixed" and "selective" the rounds
         over each block, of "cached" the visits to cached rows for each row read, of "auto" 0.
     threads, buffers : readers beside the learning thread and blocks in memory; they never change bits.
@@ -477,9 +476,17 @@ def _made(
         gathered=gathered,
         tiled=shape["resident"] and sizes.tiled,
         whole=whole,
-        light_bias=sizes.light_bias and shape["set_rows"] > 0,
+        light_bias=_is_light(sizes, shape["resident"], shape["set_rows"]),
         **shape,
     )
+
+
+def _is_light(sizes: Sizes, resident: bool, set_rows: int) -> bool:
+    """Whether the bias is a feature of a small value: where rows stream by of one problem with a working set; in memory
+    of all but regression, whose dual variables have either sign."""
+    if resident:
+        return sizes.light_bias and sizes.setting.loss not in REGRESSION
+    return sizes.light_bias and sizes.k == 1 and set_rows > 0
 
 
 def proves_alone(plan: Plan, problems: int) -> bool:
@@ -629,7 +636,7 @@ class Sizes:
         self.climbs = climbs and self.alone and enough and self.schedule == "auto"
         of_feature = self.setting.settings["bias"] > 0 and not self.method.all_classes
         boxed_rounds = self.method.by_duals and _rounds(self.setting.settings, len(edges)) > 0
-        self.light_bias = of_feature and boxed_rounds and self.alone and self.k == 1 and self.schedule == "auto"
+        self.light_bias = of_feature and boxed_rounds and self.alone and self.schedule == "auto"
         wants_none = self.setting.settings.get("inner_rounds") == 0 or self.setting.settings.get("working_set")
         smooth = self.method.by_duals and not self.boxed and self.schedule == "auto"
         self.repeats = smooth and self.alone and not wants_none  # each block's rows are gone over several times
@@ -1025,7 +1032,7 @@ def _shares(problems: list[Problem]) -> tuple[float, ...]:
 def _beside(sizes: Sizes) -> int:
     """Bytes that are kept free for each row of a working set: with a bias that is not light, conjugate gradients are
     needed."""
-    needed = sizes.climbs and sizes.setting.settings["bias"] and not sizes.light_bias
+    needed = sizes.climbs and sizes.setting.settings["bias"] and not (sizes.light_bias and sizes.k == 1)
     return int(CLIMB_OF_SET * BYTES_A_ROW) if needed else 0
 
 

@@ -17,6 +17,7 @@ from bigclf.errors import DataError, MemoryBudgetError, RunError
 from bigclf.metrics.figures import exact_auc_fits, no_part, partial_evaluation
 from bigclf.model.raw_input import explain_at
 from bigclf.training.roles import dual
+from bigclf.training.roles.dual import DualLearner
 from bigclf.training.roles.learner import Learner
 
 N, D, LABELS = 300, 20, 6
@@ -554,8 +555,19 @@ def test_labels_that_look_at_rows_together_are_certified_as_each_alone(monkeypat
     gone_over, teach = [], Learner.teach
     monkeypatch.setattr(Learner, "teach", lambda me, view, order, scores: (
         gone_over.append(order.size), teach(me, view, order, scores))[1])  # fmt: skip
+    off, closes = [], DualLearner.closes
+
+    def looking(self, view, lesson, tol):
+        aim = closes(self, view, lesson, tol)
+        if self.plan.tiled and self.certificate.start is not None:
+            primal, dual = self.certificate.objectives
+            off.append(abs(self.tally.gap - (primal - dual)) / primal if not self._first else 0.0)
+        return aim
+
+    monkeypatch.setattr(DualLearner, "closes", looking)
     model = bigclf.fit(X, Y, algo="dcd", C=1.0, tol=1e-4, progress=False)
     assert model.result_.plan["tiled"] and max(gone_over) < X.shape[0]
+    assert model.result_.plan["light_bias"] and max(off) < 1e-12, "all rows' margins tell the gap, whatever the bias is"
     for j, proof in enumerate(model.certificate["problems"]):
         w = np.append(model.coef_[j], model.intercept_[j])
         alone = bigclf.fit(X, 2 * Y[:, j] - 1, algo="dcd", C=1.0, tol=1e-4, progress=False)
@@ -570,7 +582,7 @@ def test_labels_that_look_together_and_end_early_are_told_the_objective_of_their
     """Which may be those that an epoch began with: what is tried before it learns is what is kept."""
     X, Y = rare()
     model = bigclf.fit(X, Y, algo="dcd", C=100.0, tol=1e-9, epochs=epochs, progress=False)
-    assert model.result_.plan["tiled"]
+    assert model.result_.plan["tiled"] and model.result_.plan["light_bias"]
     for j, proof in enumerate(model.certificate["problems"]):
         w = np.append(model.coef_[j], model.intercept_[j])
         told = objective(w, X, 2 * Y[:, j] - 1, 100.0)

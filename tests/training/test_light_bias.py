@@ -1,4 +1,4 @@
-"""While rows stream by the bias is a feature of a small value: fewer passes, and a certificate of the true problem."""
+"""The bias is a feature of a small value: fewer passes, or visits in memory, and a certificate of the true problem."""
 
 import numpy as np
 import pytest
@@ -9,11 +9,23 @@ from bigclf.benchmarks import making
 from bigclf.data.dataset import Dataset
 from bigclf.maths.block import Block, Counts
 from bigclf.methods import resolve
-from bigclf.methods.dual.dual_coordinate_descent import Params, Shared
+from bigclf.methods.dual.dual_coordinate_descent import Params, Rows, Shared
 from bigclf.training import plan as planning
 from bigclf.training.plan import make_plan
 from bigclf.training.problems import make_problems
-from bigclf.training.roles.light_bias import FIRM, LEAST_FIRM, LIGHT, STEADY, LightBias
+from bigclf.training.roles.dual import DualLearner
+from bigclf.training.roles.learner import Learner
+from bigclf.training.roles.light_bias import (
+    FIRM,
+    HEAVY,
+    LEAST_FIRM,
+    LIGHT,
+    OF_SQUARE,
+    ROUNDED,
+    STEADY,
+    LightBias,
+    ResidentBias,
+)
 
 N, D = 60_000, 20_000
 SHAPE = dict(memory="20MB", progress=False, bias="feature", tol=1e-3)
@@ -38,6 +50,12 @@ def light(text):
     return fit(text, **SHAPE)
 
 
+@pytest.fixture(scope="module")
+def few(rows):
+    """Rows of length 1, which stay in memory."""
+    return rows[0][:3000], rows[1][:3000]
+
+
 def without(monkeypatch):
     """Plans of older versions."""
     made = planning.Sizes.__init__
@@ -49,11 +67,12 @@ def without(monkeypatch):
     monkeypatch.setattr(planning.Sizes, "__init__", heavy)
 
 
-def objective(model, x, y):
-    """1/2 ||w||^2 + 1/2 b^2 + sum of hinges, of the model's own weights."""
-    w, b = model.coef_[0].astype(float), float(model.intercept_[0])
-    s = np.where(y == model.classes_[1], 1.0, -1.0)
-    return 0.5 * w @ w + 0.5 * b * b + np.maximum(0, 1 - s * (x @ w + b)).sum()
+def objective(model, x, y, C=1.0, loss="hinge", number=0, weights=1.0):
+    """1/2 ||w||^2 + 1/2 b^2 + C times the sum of losses, of the model's own weights."""
+    w, b = model.coef_[number].astype(float), float(model.intercept_[number])
+    s = np.where(y == (model.classes_[number] if model.classes_.size > 2 else model.classes_[1]), 1.0, -1.0)
+    lacks = np.maximum(0, 1 - s * (x @ w + b))
+    return 0.5 * w @ w + 0.5 * b * b + (C * weights * (lacks if loss == "hinge" else lacks**2)).sum()
 
 
 def test_fewer_passes_are_made_and_the_certificate_is_true(text, rows, light, monkeypatch):
@@ -96,12 +115,18 @@ def plan_of(data, memory="20MB", before=None, bias="feature", loss=None, groups=
                      groups=groups, threads=2, in_memory=False, reads=99, before=before)  # fmt: skip
 
 
-def test_it_is_for_working_sets_of_one_group_with_rounds_after_each_pass(text):
+def test_it_is_for_rows_in_memory_and_working_sets_of_one_group_with_rounds_after_each_pass(text):
     data = Dataset(text)
-    light = plan_of(data)
-    assert light.light_bias and light.same_bits()["light_bias"] and plan_of(data, before=light.as_json()) == light
+    for memory, loss in (("20MB", None), ("500MB", None), ("500MB", "squared_hinge"), ("500MB", "logistic")):
+        light = plan_of(data, memory, loss=loss)
+        assert light.resident == (memory == "500MB") and light.light_bias and light.same_bits()["light_bias"]
+        assert plan_of(data, memory, light.as_json(), loss=loss) == light
     for memory, given in (
-        ("500MB", {}),
+        ("500MB", {"bias": "none"}),
+        ("500MB", {"loss": "epsilon_insensitive"}),
+        ("500MB", {"inner_rounds": 0}),
+        ("500MB", {"groups": 2}),
+        ("500MB", {"before": {"groups": [[0, 1]]}}),
         ("20MB", {"bias": "none"}),
         ("20MB", {"loss": "logistic"}),
         ("20MB", {"schedule": "cached"}),
@@ -113,11 +138,98 @@ def test_it_is_for_working_sets_of_one_group_with_rounds_after_each_pass(text):
         assert not plan.light_bias and "light_bias" not in plan.same_bits(), given
 
 
+# In memory
+
+
+def test_fewer_visits_are_made_in_memory(few, monkeypatch):
+    gone_over, teach = [], Learner.teach
+    monkeypatch.setattr(Learner, "teach", lambda self, view, order, scores: (
+        gone_over.append(order.size), teach(self, view, order, scores))[1])  # fmt: skip
+    light = fit(*few, tol=1e-3, progress=False)
+    visits = sum(gone_over)
+    gone_over.clear()
+    without(monkeypatch)
+    heavy = fit(*few, tol=1e-3, progress=False)
+    assert light.result_.plan["light_bias"] and not heavy.result_.plan["light_bias"]
+    assert visits < 0.8 * sum(gone_over)
+    assert max(m.certificate["dual"] for m in (light, heavy)) <= min(m.certificate["primal"] for m in (light, heavy))
+
+
+@pytest.mark.filterwarnings("ignore:not converged")
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_certificates_in_memory_speak_of_the_weights_that_are_given(few, loss, dtype, monkeypatch):
+    """However the run ends, P and D are those of numpy, D with r = sum a_i y_i."""
+    x, y = few
+    seen, told = {}, DualLearner._certify
+
+    def certify(self, view):
+        if self.certificate.start is not None:
+            given = self.rows.alpha[view.ids]
+            v, r = x.T.astype(float) @ (given * view.labels), float(given @ view.labels)
+            bends = given @ given / (4 * self.params.C) if loss == "squared_hinge" else 0.0
+            seen[given.sum() - bends - 0.5 * (v @ v + r * r)] = r - float(self.shared.weights[-1])
+        told(self, view)
+
+    monkeypatch.setattr(DualLearner, "_certify", certify)
+    shape = dict(C=3.0, loss=loss, dtype=dtype, progress=False)
+    for epochs in (1, 2, 3, 5, None):
+        seen.clear()
+        model = fit(x, y, **shape | (dict(tol=1e-3) if epochs is None else dict(tol=1e-9, epochs=epochs)))
+        proof = model.certificate
+        assert model.result_.plan["light_bias"] and max(map(abs, seen.values())) > 1e-4
+        assert proof["primal"] == pytest.approx(objective(model, x, y, 3.0, loss), rel=1e-9)
+        assert proof["dual"] == pytest.approx(max(0.0, *seen), rel=1e-9)
+        assert proof["gap"] == pytest.approx(1 - proof["dual"] / proof["primal"], abs=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:not converged")
+@pytest.mark.parametrize("stop_after", [1, 3])
+def test_a_run_in_memory_is_resumed_to_the_bit(few, stop_after, tmp_path, monkeypatch):
+    whole = fit(*few, tol=1e-4, progress=False)
+    shape = dict(tol=1e-4, progress=False, run_dir=tmp_path / "run", checkpoint_every=0)
+    with interrupted_after(stop_after):
+        fit(*few, **shape)
+    off, lag = [], ResidentBias.lag
+    monkeypatch.setattr(ResidentBias, "lag", lambda self, *given: off.append(lag(self, *given)) or off[-1])
+    model = fit(*few, resume=True, **shape)
+    assert off[0] > 0, "at the checkpoint the bias was r"
+    assert model.digest() == whole.digest() and model.certificate == whole.certificate
+
+
+def test_a_run_in_memory_that_older_versions_began_goes_on_as_it_was(few, tmp_path, monkeypatch):
+    shape = dict(tol=1e-4, progress=False, run_dir=tmp_path / "run", checkpoint_every=0)
+    with monkeypatch.context() as older:
+        without(older)
+        whole = fit(*few, tol=1e-4, progress=False)
+        with interrupted_after(2):
+            fit(*few, **shape)
+    of_older_version(tmp_path / "run", "light_bias")
+    model = fit(*few, resume=True, **shape)
+    assert model.digest() == whole.digest() and not model.result_.plan["light_bias"]
+
+
+@pytest.mark.filterwarnings("ignore:not converged")
+@pytest.mark.parametrize("epochs", [1, 2, 3, None])
+def test_classes_against_the_rest_are_certified_each(few, epochs):
+    x, y = few[0], (np.arange(3000) % 3) * (few[1] > 0)
+    rng = np.random.default_rng(0)
+    weights = rng.integers(0, 3, y.size) / 2.0
+    shape = dict(C=3.0, sample_weight=weights, progress=False)
+    model = fit(x, y, **shape | (dict(tol=1e-3) if epochs is None else dict(tol=1e-9, epochs=epochs)))
+    assert model.result_.plan["light_bias"]
+    exact = fit(x, y, tol=1e-6, **shape).certificate["problems"]
+    for number, proof in enumerate(model.certificate["problems"]):
+        told = objective(model, x, y, 3.0, number=number, weights=weights)
+        assert proof["primal"] == pytest.approx(told, rel=1e-9)
+        assert proof["dual"] <= exact[number]["primal"] and exact[number]["dual"] <= told
+
+
 @pytest.mark.filterwarnings("ignore:not converged")
 def test_where_no_gap_is_aimed_at_the_bias_is_what_it_is(text, monkeypatch):
     taught = []
-    made = LightBias.__call__
-    monkeypatch.setattr(LightBias, "__call__", lambda self, *given: taught.append(self.on) or made(self, *given))
+    made = LightBias.enter
+    monkeypatch.setattr(LightBias, "enter", lambda self, *given: taught.append(self.on) or made(self, *given))
     fit(text, **SHAPE | dict(tol=0, epochs=2))
     assert taught and not any(taught)
 
@@ -129,8 +241,21 @@ def block_of(norms, weights):
                  np.array(norms, float), np.arange(n))  # fmt: skip
 
 
-def bias_of(C=1.0, kernel=None, set_rows=10**9):
-    return LightBias(kernel, C, set_rows)
+def bias_of(C=1.0, set_rows=10**9):
+    return LightBias(C, set_rows)
+
+
+def go(bias, kernel, weights, rows=None):
+    """One go over rows, by a ``kernel`` of weights and parameters."""
+    shared = Shared(weights)
+    params = bias.enter(shared, rows, Params(1.0, 1.0, 0.0, 1.0))
+    return bias.leave(shared, kernel(weights, params))
+
+
+def seven(weights, params):
+    """r grows by 7."""
+    weights[-1] += params.bias * 7.0
+    return Counts(1, 0, 1, 0.0, 3.0)
 
 
 def test_the_penalty_is_one_over_what_rows_give_way():
@@ -150,14 +275,9 @@ def test_a_small_working_set_has_to_be_able_to_put_it_right():
 
 
 def test_steps_move_the_bias_by_the_penalty_and_r_by_themselves():
-    def learn(view, order, shared, rows, params, scores):
-        shared.weights[-1] += params.bias * 7.0  # r grows by 7
-        return Counts(1, 0, 1, 0.0, 0.0)
-
-    weights, bias = np.array([3.0, 0.5]), bias_of(kernel=learn)
-    given = None, np.arange(1), Shared(weights), None, Params(1.0, 1.0, 0.0, 1.0), None
+    weights, bias = np.array([3.0, 0.5]), bias_of()
     bias.on, bias.penalty = True, 0.25
-    assert bias(*given).rows == 1
+    assert go(bias, seven, weights) == Counts(1, 0, 1, 0.0, 3.0)
     assert weights[-1] == pytest.approx(0.5 + 0.25 * 7) and weights[0] == 3.0
     assert weights[-1] + bias.state[0] == pytest.approx(0.5 + 7)  # r
     bias.firm(block_of([1.0] * 100_000, [1.0] * 100_000), weights, gap=3.0)
@@ -165,7 +285,7 @@ def test_steps_move_the_bias_by_the_penalty_and_r_by_themselves():
     assert weights[-1] == pytest.approx(2.25 + LEAST_FIRM * 5.25)
     assert weights[-1] + bias.state[0] == pytest.approx(0.5 + 7)
     before, bias.on = weights[-1], False
-    bias(*given)
+    go(bias, seven, weights)
     assert weights[-1] == before + 7.0
 
 
@@ -179,3 +299,72 @@ def test_where_passes_gain_nothing_it_grows_as_heavy_as_the_bias_itself():
     assert found == pytest.approx([0.004, 0.004, 0.04, 0.04, 0.4])
     bias.weigh(rows)
     assert bias.penalty == 1.0
+
+
+# With every row at hand
+
+
+def every_row(norms, weights=None, alpha=None):
+    n = len(norms)
+    view = block_of(norms, np.ones(n) if weights is None else weights)
+    rows = Rows(np.zeros(n) if alpha is None else np.array(alpha, float))
+    return view, rows
+
+
+def resident(C=1.0, diagonal=0.0):
+    bias = ResidentBias(C, diagonal)
+    bias.on = True
+    return bias
+
+
+def test_the_penalty_in_memory_is_a_part_of_the_curvature_of_a_step():
+    none = np.zeros(1)
+    for norms, weights, diagonal, of in (
+        ([1.0, 4.0] * 1000, None, 0.0, 1.6),
+        ([1.0, 4.0] * 1000 + [0.0, 9.0], [1.0] * 2001 + [0.0], 0.0, 1.6),  # empty, or of no weight
+        ([1.0] * 1000, [0.5] * 1000, 0.5, 2.0),
+    ):
+        bias = resident(10.0 if diagonal == 0 else 1.0, diagonal)
+        bias.lag(*every_row(norms, weights), none)
+        assert bias.penalty == pytest.approx(
+            max(OF_SQUARE * of, FIRM / (len(norms[:2000]) / of if diagonal == 0 else 500))
+        )
+    for norms in ([1.0] * 10, [0.0], [np.inf]):  # they give way too little, or not at all
+        bias = resident()
+        bias.lag(*every_row(norms), none)
+        assert bias.penalty == 1.0
+
+
+def test_in_memory_r_is_added_up_and_what_the_bias_lacks_is_part_of_the_gap():
+    view, rows = every_row([1.0] * 4000, alpha=np.arange(4000) / 1000)
+    view.labels[::2] = -1.0
+    weights, bias = np.array([3.0, 0.5]), resident()
+    r = float(rows.alpha @ view.labels)
+    bias.weigh(view)
+    counts = go(bias, seven, weights, rows)
+    rho = bias.penalty
+    assert rho == OF_SQUARE and weights[-1] == pytest.approx(0.5 + rho * (r - 0.5) + rho * 7)
+    assert counts.gap == pytest.approx(3 + 0.5 * (r + 7 - weights[-1]) ** 2)
+    before = weights[-1]
+    go(bias, seven, weights, rows)  # of the same visit: r is known
+    assert weights[-1] == pytest.approx(before + rho * (r + 7 - before) + rho * 7)
+    bias.firm(view, weights, 1.0)
+    bias.settle(weights)
+    assert weights[-1] == pytest.approx(r + 14) and bias.lag(view, rows, np.array([0.0, r])) == 0
+    assert bias.lag(view, rows, np.array([0.0, r - 1])) == pytest.approx(0.5)
+    assert bias.lag(view, rows, np.array([0.0, r + 0.5 * ROUNDED * rows.alpha.sum()])) == 0
+
+
+@pytest.mark.parametrize("norms, on", [([1.0] * 4000, False), ([20.0] * 40_000, True)])
+def test_where_it_is_not_light_in_memory_the_bias_becomes_r(norms, on):
+    def learn(weights, params):
+        assert params.bias == 1.0 and weights[-1] == pytest.approx(r)
+        return Counts(1, 0, 1, 0.0, 3.0)
+
+    view, rows = every_row(norms, alpha=np.ones(len(norms)) * 0.01)
+    r, bias = float(rows.alpha.sum()), resident()
+    bias.on = on
+    bias.weigh(view)
+    weights = np.array([3.0, 0.5])
+    counts = go(bias, learn, weights, rows)
+    assert counts.gap == 3.0 and weights[-1] == pytest.approx(r) and (not on or bias.penalty > HEAVY)

@@ -27,7 +27,7 @@ from bigclf.training.plan import ACTIVE_SLACK, CYCLES_A_READ, PACE, ROUNDS_A_REA
 from bigclf.training.problems import Problem, mark_fold, taking_part
 from bigclf.training.roles.conductor import Conductor, Ending, When
 from bigclf.training.roles.learner import Assignment, Learner
-from bigclf.training.roles.light_bias import LightBias
+from bigclf.training.roles.light_bias import light_bias
 from bigclf.training.roles.row_state import Followed, RowState
 from bigclf.training.roles.scaled_trial import ScaledTrial
 from bigclf.training.schedules import TAKES, settled
@@ -183,9 +183,7 @@ class SetVisits:
         return counts
 
     def _teach(self, block: Block, order: np.ndarray) -> Counts:
-        ln = self.learner
-        counts: Counts = ln.kernel(block, order, ln.shared, ln.rows, ln.params, self.held.scores)
-        return counts
+        return self.learner.teach(block, order, self.held.scores)
 
 
 class InnerRounds:
@@ -297,6 +295,8 @@ class InnerRounds:
         if self._ascend is None or self.steps >= MOST_STEPS or not stalls(left, mark, goal):
             return False
         learner = self.learner
+        if learner.light is not None:
+            learner.light.settle(learner.shared.weights)
         steps = self._ascend(
             view, members, learner.shared, learner.rows, learner.params, CLIMBED * goal, MOST_STEPS - self.steps,
             self.plan.climb_rows, idle,
@@ -331,10 +331,7 @@ class DualLearner(Learner):
         self.visits = None if self.set is None else SetVisits(me, self.set, plan.arena(given.number, grown=True)[0])
         self.inner, self.most = InnerRounds(me), np.inf  # rows that may move, for these to begin
         self.schedule = TAKES.get(plan.schedule, settled) if plan.block_rounds else None
-        self.light: LightBias | None = None
-        if plan.light_bias:
-            set_rows = plan.arena(given.number, grown=True)[0]
-            self.kernel = self.light = LightBias(self.kernel, float(problem.setting.settings["C"]), set_rows)
+        self.light = light_bias(problem, plan, given.number)
 
     @property
     def how(self) -> Dual:
@@ -500,6 +497,8 @@ class DualLearner(Learner):
         assert self.how.judge is not None
         judge = self.how.judge(self.problem.setting.method.loss_of(self.problem.setting.loss))
         self.tally.add(judge(view, margins, place, self.shared, self.rows, self.params, scores))
+        if self.light is not None:
+            self.tally.gap += self.light.lag(view, self.rows, self.shared.weights)
         self.square = square_of(self.shared.weights)
         return tol is not None and self.tally.gap <= (tol + ROUNDED) * (self.tally.loss + 0.5 * self.square)
 
@@ -572,7 +571,7 @@ class DualLearner(Learner):
     def restore_rows(self, held: dict[str, np.ndarray]) -> None:
         """The working set's rows are expected first: they stay at hand."""
         if self.light is not None and not self.light.restore(held):
-            self.kernel, self.light = self.light.kernel, None
+            self.light = None
         if self.set is not None:
             if self.visits is not None and "stuck" in held:
                 self.visits.stuck = held["stuck"].copy()

@@ -15,6 +15,7 @@ from bigclf.stream.row_files import RowStore
 from bigclf.stream.working_set import WorkingSet
 from bigclf.training.plan import Plan
 from bigclf.training.problems import Problem, taking_part
+from bigclf.training.roles.light_bias import LightBias
 from bigclf.training.roles.row_state import RowState
 from bigclf.training.visit import Figures, Lesson, Part, Scratch, Tally, copied
 
@@ -45,6 +46,7 @@ class Learner:
     adds_up = False  # whether its read may be a sum, in which the order of rows has no part
     draws = True  # whether rows are gone over in an order that is drawn
     set: WorkingSet | None = None
+    light: LightBias | None = None  # of a bias that is a feature of a small value
     schedule: Callable[..., None] | None = None  # (learner, view, members, scratch), in place of a pass
 
     def __init__(self, given: Assignment) -> None:
@@ -242,8 +244,10 @@ class Learner:
 
     def teach(self, view: Block, order: np.ndarray, scores: np.ndarray) -> Counts:
         """The kernel over rows in this order."""
-        counts: Counts = self.kernel(view, order, self.shared, self.rows, self.params, scores)
-        return counts
+        light = self.light
+        params = self.params if light is None else light.enter(self.shared, self.rows, self.params)
+        counts: Counts = self.kernel(view, order, self.shared, self.rows, params, scores)
+        return counts if light is None else light.leave(self.shared, counts)
 
     # To a file and back
 
