@@ -83,8 +83,10 @@ def pytest_unconfigure(config):
 
 
 def pytest_collection_modifyitems(items):
-    """What was asked for with -m but cannot run here says why."""
+    """What was asked for with -m but cannot run here says why; slow ones have 50 minutes unless they say how many."""
     for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(3000))
         if item.get_closest_marker("data") and not os.environ.get("BIGCLF_DATA"):
             item.add_marker(pytest.mark.skip(reason="needs the data sets: BIGCLF_DATA names their folder"))
         if item.get_closest_marker("root") and os.geteuid() != 0:

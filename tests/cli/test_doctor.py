@@ -164,7 +164,7 @@ def test_the_whole_on_this_machine(tmp_path):
     for compiled in (False, True):
         words = [sys.executable, "-m", "bigclf", "doctor", "--compile", "--json"]
         done = subprocess.run(words, capture_output=True, text=True,
-                              env=environment(NUMBA_CACHE_DIR=str(tmp_path)), timeout=300)  # fmt: skip
+                              env=environment(NUMBA_CACHE_DIR=str(tmp_path)), check=False)  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         (check,) = (check for check in json.loads(done.stdout)["checks"] if check["about"] == "kernels")
         assert check["state"] == OK and (" 0 of them" in check["text"]) == compiled

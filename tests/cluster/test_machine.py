@@ -156,7 +156,7 @@ sys.exit(preload.main())
 
 def prepared(cache, *names):
     """What a process says that has prepared the kernels of these methods."""
-    return json.loads(run_python(ONE, "--json", *names, NUMBA_CACHE_DIR=str(cache)))
+    return json.loads(run_python(ONE, "--json", *names, timeout=3000, NUMBA_CACHE_DIR=str(cache)))
 
 
 @pytest.mark.long
@@ -207,7 +207,7 @@ print({d.py_func.__name__: d.signatures for d in jit._compiled if d.stats.cache_
 def test_after_preload_no_run_compiles_anything(tmp_path):
     shards_of(tmp_path / "shards", *random_rows(300, 30))
     prepared(tmp_path / "cache", *METHODS)
-    assert run_python(FITS, tmp_path / "shards", NUMBA_CACHE_DIR=str(tmp_path / "cache")) == "{}\n"
+    assert run_python(FITS, tmp_path / "shards", timeout=3000, NUMBA_CACHE_DIR=str(tmp_path / "cache")) == "{}\n"
 
 
 def test_the_command_prints_a_line(tmp_path):

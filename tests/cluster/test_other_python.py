@@ -7,10 +7,12 @@ looked for, and gets these in an environment that is made for it.
 
 import contextlib
 import glob
+import importlib
 import os
 import shutil
 import subprocess
 import sys
+import threading
 import tomllib
 
 import pytest
@@ -66,13 +68,16 @@ def joined(python, cluster, count, home, with_bigclf):
     env = environment(NUMBA_CACHE_DIR=str(home / "kernels"))
     if not with_bigclf:
         del env["PYTHONPATH"]
-    words = [cluster.scheduler_address, "--nthreads", "1", "--memory-limit", "0", "--no-dashboard", "--no-nanny"]
+    words = [cluster.scheduler_address, "--name", "other", "--nthreads", "1", "--memory-limit", "0", "--no-dashboard",
+             "--no-nanny"]  # fmt: skip
     with open(home / "log", "wb") as log:
         worker = subprocess.Popen([python, "-m", "distributed.cli.dask_worker", *words], cwd=home, env=env, stdout=log,
                                   stderr=log)  # fmt: skip
     try:
         with distributed.Client(cluster, set_as_default=False) as client:
-            client.wait_for_workers(count, timeout=60)
+            client.wait_for_workers(count, timeout=300)
+            loading = client.submit(importlib.import_module, "bigclf.cluster.machine", workers=["other"])  # takes long
+            loading.exception()  # when it is over
         yield
     finally:
         worker.kill()
@@ -81,20 +86,34 @@ def joined(python, cluster, count, home, with_bigclf):
 
 @pytest.mark.parametrize("with_bigclf", [True, False], ids=["with bigclf", "without"])
 @pytest.mark.parametrize("good", [1, 0], ids=["beside another", "alone"])
-def test_a_worker_of_another_python_is_refused_by_name(other, shards, tmp_path, good, with_bigclf):
+def test_a_worker_of_another_python_is_refused_by_name(other, shards, tmp_path, good, with_bigclf, monkeypatch):
+    from bigclf.cluster import engine
+
+    greeted, greet = threading.Semaphore(0), engine.DaskEngine._greet
+
+    async def counted(self, address):
+        await greet(self, address)
+        greeted.release()
+
+    def hold(record):
+        """Nobody learns on until all have said what they are: the other one is long at loading bigclf."""
+        if record["epoch"] == 1:
+            assert all(greeted.acquire(timeout=100) for _ in range(good + 1))
+
+    monkeypatch.setattr(engine.DaskEngine, "_greet", counted)
     options = dict(n_workers=good, threads_per_worker=1, processes=False, protocol="tcp", host="127.0.0.1",
                    memory_limit=0, dashboard_address=None)  # fmt: skip
     told = (
         f"python {version(other)} there, {version(sys.executable)} here" if with_bigclf else "No module named 'bigclf'"
     )
     with distributed.LocalCluster(**options) as cluster, joined(other, cluster, good + 1, tmp_path, with_bigclf):
-        workers = bigclf.Workers(cluster.scheduler_address, patience={"idle": 5})
+        workers = bigclf.Workers(cluster.scheduler_address, patience={"idle": 20})
         if not good:
-            with pytest.raises(ClusterError, match="no usable worker for 5 s") as caught:
+            with pytest.raises(ClusterError, match="no usable worker for 20 s") as caught:
                 bigclf.fit(shards, workers=workers, **FIT)
             assert told in str(caught.value)
             return
-        model = bigclf.fit(shards, workers=workers, **FIT)
+        model = bigclf.fit(shards, workers=workers, callbacks=[hold], **FIT)
     events = [event["what"] for record in model.result_.history for event in record.get("events", ())]
     assert any(event.startswith("not used: ") and told in event for event in events), events
     assert model.digest() == bigclf.fit(shards, **FIT).digest()
