@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bigclf.compiled.jit import dot, entry, kernel, prefetch
+from bigclf.compiled.jit import dot, entry, inlined, kernel, prefetch
 from bigclf.maths.block import Block
 from bigclf.methods.steps.columns import AHEAD, Columns
 
@@ -54,7 +54,8 @@ def piece_of(
     scales = block.scales[order] if scaled and not explicit else np.empty(0, np.float32)
     piece = Piece(starts, np.empty(n, np.uint32), values, scales, block.labels[order], C * block.weights[order],
                   np.empty(m))  # fmt: skip
-    take(block, order, weights, places, bias, regression, piece)
+    found = np.empty(int(np.max(block.indptr[order + 1] - block.indptr[order], initial=0)) + 1, np.int64)
+    take(block, order, weights, places, bias, regression, found, piece)
     return piece
 
 
@@ -70,20 +71,34 @@ def count(block, order, places, starts):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def take(block, order, weights, places, bias, regression, piece):  # type: ignore[no-untyped-def]
-    """Fill places, values and margins."""
-    n = 0
+def take(block, order, weights, places, bias, regression, found, piece):  # type: ignore[no-untyped-def]
+    """Fill places, values and margins; ``found`` : room for the entries of a row."""
+    n, still = 0, rests(weights, block)
     for k in range(order.size):
         i = order[k]
+        here = 0
         for p in range(block.indptr[i], block.indptr[i + 1]):
-            place = places[block.indices[p]]
-            if place >= 0:
-                piece.places[n] = place
-                if piece.values.size > 0:
-                    piece.values[n] = entry(block, i, p)
-                n += 1
+            found[here] = p  # without a branch: nobody could guess which entries are active
+            here += places[block.indices[p]] >= 0
+        for q in range(here):
+            p = found[q]
+            piece.places[n] = places[block.indices[p]]
+            if piece.values.size > 0:
+                piece.values[n] = entry(block, i, p)
+            n += 1
         s = 1.0 if regression else block.labels[i]
-        piece.margins[k] = s * (dot(block, i, weights) + bias * weights[weights.size - 1])
+        piece.margins[k] = 0.0 if still else s * (dot(block, i, weights) + bias * weights[weights.size - 1])
+
+
+@inlined
+def rests(weights, block):  # type: ignore[no-untyped-def]
+    """Whether all weights are 0, so that no margin need be summed up; False where a look would take longer."""
+    if weights.size > block.indices.size:
+        return False
+    moved = False
+    for j in range(weights.size):
+        moved |= weights[j] != 0
+    return not moved
 
 
 class Gathering:

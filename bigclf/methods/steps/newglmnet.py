@@ -41,6 +41,7 @@ from bigclf.methods.steps.active_columns import (
     Gathering,
     Piece,
     piece_of,
+    rests,
 )
 from bigclf.methods.steps.columns import Found, Penalty, conjugate, loose, penalty_of, scaled_dual
 from bigclf.methods.steps.path_batch import Batch
@@ -115,13 +116,13 @@ def sums(loss: Loss):  # type: ignore[no-untyped-def]
     @kernel
     def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
         weights, total, counts, last = shared.weights, shared.total, shared.counts, shared.total.size - 1
-        scalars, counting = shared.scalars, shared.scalars[ROUNDS] == 0
+        scalars, counting, still = shared.scalars, shared.scalars[ROUNDS] == 0, rests(weights, block)
         mistakes, loss_sum, dual_sum, slopes = 0, np.float64(0), np.float64(0), np.float64(0)
         for k in range(order.size):
             i = order[k]
             y, c = block.labels[i], params.C * block.weights[i]
             s = 1.0 if regression else y
-            m = s * (dot_ahead(block, order, k, weights) + params.bias * weights[last])
+            m = 0.0 if still else s * (dot_ahead(block, order, k, weights) + params.bias * weights[last])
             lost = value(m, y, 0.0)
             mistakes += lost > 0 if regression else m <= 0
             loss_sum += c * lost
@@ -234,7 +235,11 @@ def scaled_bound(shared: Shared, weights: np.ndarray, params: Params) -> float:
 def worst(shared: Shared, weights: np.ndarray, params: Params) -> float:
     """The largest violation of the optimality conditions: the distance of 0 from the subdifferential of P."""
     g = params.l2 * weights - shared.total
-    each = np.where(weights == 0, np.maximum(0.0, np.abs(g) - params.l1), np.abs(g + params.l1 * np.sign(weights)))
+    held = np.flatnonzero(weights)
+    each = np.abs(g)
+    each -= params.l1
+    np.maximum(each, 0.0, out=each)
+    each[held] = np.abs(g[held] + params.l1 * np.sign(weights[held]))
     if params.free:
         each[-1] = abs(shared.total[-1])
     return float(np.max(each, initial=0.0))
