@@ -287,7 +287,7 @@ def csr_arrays(X: object) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     if values.dtype != np.float32:
         with np.errstate(over="ignore"):
             narrow = values.astype(np.float32)
-        if values.dtype.kind == "f" and np.any(np.isinf(narrow) & np.isfinite(values)):
+        if values.dtype.kind == "f" and np.isfinite(values[np.isinf(narrow)]).any():
             row, column = not_finite(matrix.indptr, matrix.indices, np.where(np.isfinite(values), narrow, 0))
             raise DataError("a value is beyond the range of float32" + FROM_0, row=row, column=str(column))
         values = narrow

@@ -193,7 +193,9 @@ class Plan:
     version: int = VERSION
 
     def as_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        """Lists and dicts are copied, what is in them cannot change: ``dataclasses.asdict`` would copy every number."""
+        found = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: value.copy() if isinstance(value, list | dict) else value for name, value in found.items()}
 
     def arena(self, number: int, grown: bool = False) -> tuple[int, int]:
         """Rows and entries of a problem's working set in the first epoch, or once it has ``grown``."""
