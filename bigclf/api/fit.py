@@ -50,12 +50,13 @@ from bigclf.training.executor import Bench, Job
 from bigclf.training.memory import PeakMemory
 from bigclf.training.plan import Plan, settle
 from bigclf.training.problems import Problem
-from bigclf.training.pruning import require_prunable
+from bigclf.training.pruning import THREADS, require_prunable
 from bigclf.training.records.checkpoints import continue_from, go_further
 from bigclf.training.records.run_directory import VERSION, Checkpoint, RunDirectory
 from bigclf.training.records.run_record import TRAINED
+from bigclf.training.refitting import bytes_of_rows
 from bigclf.training.run import Run
-from bigclf.training.sources import warm, warm_together
+from bigclf.training.sources import warm, warm_left, warm_together
 from bigclf.version import __version__
 
 if TYPE_CHECKING:
@@ -175,7 +176,10 @@ def _solved(
 
     def planned(problems: list[Problem]) -> tuple[list[Problem], Plan]:
         reads = options["epochs"] + (options["tol"] is not None)
-        return settle(source, problems, reads=reads, keeps_best=patience is not None, **prepared.shape)
+        problems, plan = settle(source, problems, reads=reads, keeps_best=patience is not None, **prepared.shape)
+        if options["prune"] is None:
+            return problems, plan
+        return problems, plan.pruning(THREADS * bytes_of_rows(source.n_rows, source.nnz, source.n_features))
 
     everything = prepared.problems(options["memory"])
     if source.sets is None:
@@ -197,6 +201,9 @@ def _solved(
     elif plan.tiled and link is None:
         with peak.leaving_out():
             warm_together(problems[0].setting, source.index_width, options["dtype"], options["prune"] is not None)
+    if options["prune"] is not None:
+        with peak.leaving_out():
+            warm_left(problems[0].setting, source.index_width)
     for record in source.warnings:
         if record not in source.said:
             log.warning("%s", record)

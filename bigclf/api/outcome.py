@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from bigclf.training.plan import Plan, model_copies
 from bigclf.training.problems import progress_of
 from bigclf.training.pruning import pruned
 from bigclf.training.pruning_together import pruned_together
+from bigclf.training.refitting import bytes_of_rows, refitted
 from bigclf.training.run import Run
 from bigclf.training.sources import longest_row
 from bigclf.units import format_bytes, format_seconds, in_worker, plural
@@ -411,8 +413,9 @@ def told_of(run: Run) -> list[dict[str, float]]:
 
 
 def prune(run: Run, source: Rows, tol: float) -> None:
-    """Drop what can be dropped of the weights that the certificates speak of, and certify what is left within ``tol``;
-    two passes over the rows, or four; of several problems whose rows fit into memory up to seven.
+    """Drop what can be dropped of the weights that the certificates speak of, train what is left again, and certify it
+    within ``tol``; three passes over the rows, or five, of several problems a few more; where all rows stay in memory
+    as many as it takes.
 
     Raises
     ------
@@ -425,11 +428,18 @@ def prune(run: Run, source: Rows, tol: float) -> None:
     blocks: Callable[[], Iterable[Block]] = source.blocks
     drop = pruned
     if run.plan.resident:
-        if isinstance(run.engine, LocalEngine):  # else the same, of rows that are read anew: the answer is the same
+        if isinstance(run.engine, LocalEngine):
             blocks = run.engine.bench.loaded
+        else:  # the same rows, read once more: the answer is the same
+            held = list(source.blocks())
+            blocks = functools.partial(list, held)
         if len(weights) > 1 and tile_bytes(source.n_features, 0) <= MOST_TILE:  # many passes, that cost little there
             drop = pruned_together
     found = drop(run.problems, weights, objectives, blocks, tol)
+    if isinstance(run.engine, LocalEngine):
+        run.engine.bench.forget()  # makes room for rows
+    most = bytes_of_rows(source.n_rows, source.nnz, source.n_features)
+    found = refitted(run.problems, found, objectives, blocks, tol, most, run.plan.left_room, run.plan.resident)
     for status, one in zip(run.status, found, strict=True):
         status.weights, status.primal = one.weights, one.primal
 

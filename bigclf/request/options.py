@@ -436,8 +436,9 @@ OPTIONS = (
         "prune",
         Number(0.0, above=True, below=1.0, metavar="GAP"),
         "Drop weights while the certificate of those that are left stays within this relative gap.",
-        """The smallest go first; two to four more passes over the rows find how many, and certify the rest. For methods
-        with a certificate of the L2 penalty, each class against the rest. Ask for several times ``tol``.""",
+        """The smallest go first; two to four more passes over the rows find how many. Where memory has room for the
+        rows in the features that are left, they are trained on again, and more go. For methods with a certificate of
+        the L2 penalty, each class against the rest. Ask for several times ``tol``.""",
         verbs=("fit",),
     ),
     Option(

@@ -203,6 +203,25 @@ class Plan:
         rows, nnz = self.grown if grown and self.grown else (self.set_rows, self.set_nnz)
         return int(share * rows), int(share * nnz)
 
+    def pruning(self, rows: int) -> Plan:
+        """The plan with memory for so many bytes of ``rows`` that are trained on again at the end, as far as there is
+        room."""
+        free = max(0, self.memory["budget"] - self.memory["planned"])
+        taken = min(max(0, rows - self._learning), free)
+        memory = {**self.memory, "rows of what is left": taken, "planned": self.memory["planned"] + taken}
+        return dataclasses.replace(self, memory=memory)
+
+    @property
+    def left_room(self) -> int:
+        """Bytes for rows that are trained on again at the end, when nothing else learns any more."""
+        return self.memory.get("rows of what is left", 0) + self._learning
+
+    @property
+    def _learning(self) -> int:
+        """Bytes that are free once all has been learned, and rows that stay have been decoded."""
+        decoded = ("decoding",) if self.resident else ()
+        return sum(self.memory.get(name, 0) for name in ("row state", "working set", "membership", *decoded))
+
     def same_bits(self) -> dict[str, Any]:
         """The part of the plan that the result depends on: what a resumed run must share."""
         shared = self.as_json()

@@ -20,6 +20,7 @@ from bigclf.methods.method import Dual
 from bigclf.stream.working_set import WorkingSet
 from bigclf.training.problems import aim_at, find_positive
 from bigclf.training.pruning_together import warm_pruning
+from bigclf.training.refitting import warm_refitting
 from bigclf.training.roles import learns, looking_together, role_calls, update_callees, update_states
 from bigclf.training.visit import DualSum, Sums, copied
 
@@ -118,6 +119,12 @@ def warm_together(setting: Setting, index_width: int, dtype: str, prunes: bool) 
         looking_together(method.how, method.loss_of(setting.loss), *nothing)
         if prunes:
             warm_pruning(setting, nothing[0], nothing[1].weights)
+
+
+def warm_left(setting: Setting, index_width: int) -> None:
+    """As ``warm``, of what trains again on the features that pruning left."""
+    with compiling():
+        warm_refitting(setting, _no_rows(index_width))
 
 
 def load_climb(setting: Setting, index_width: int, dtype: str) -> None:

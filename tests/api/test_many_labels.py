@@ -286,7 +286,7 @@ def test_what_is_left_of_the_weights_is_certified_on_the_rows(trained):
     dense, left = model.dense_weights(), found.dense_weights()
     assert 0.01 < found.certificate["gap"] <= 0.1
     assert found.facts["pruned"] == {"tol": 0.1, "kept": np.count_nonzero(left), "of": dense.size}
-    assert np.count_nonzero(left) < np.count_nonzero(dense) and np.array_equal(left[left != 0], dense[left != 0])
+    assert np.count_nonzero(left) < np.count_nonzero(dense) and (dense[left != 0] != 0).all()
     for j, (mine, before) in enumerate(zip(found.certificate["problems"], model.certificate["problems"], strict=True)):
         primal = objective(np.append(left[j], found.intercept_[j]), X, 2 * y[:, j] - 1)
         assert mine["primal"] == pytest.approx(primal, rel=1e-9) and mine["dual"] == before["dual"]

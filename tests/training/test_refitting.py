@@ -1,0 +1,135 @@
+"""What pruning left, trained again: fewer weights with the same proof, whatever the loss and wherever the rows are."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from making import shards_of
+
+import bigclf
+from bigclf.training import refitting
+
+TOL = 0.02
+
+
+def rows(n=600, d=3000, seed=0, classes=2):
+    """Rows like short texts: rare words have many small weights."""
+    rng = np.random.default_rng(seed)
+    words = np.minimum(rng.zipf(1.3, size=(n, 25)), d) - 1
+    X = sp.csr_matrix((np.full(words.size, 0.2, np.float32), words.ravel(), np.arange(n + 1) * 25), (n, d))
+    X.sum_duplicates()
+    score = X @ rng.standard_normal((d, classes)) + 0.2 * rng.standard_normal((n, classes))
+    y = score.argmax(axis=1) if classes > 2 else np.where(score[:, 0] > 0, 1, -1)
+    return X, y, score[:, 0]
+
+
+LOSS = {
+    "hinge": lambda m, t: np.maximum(0, 1 - t * m),
+    "squared_hinge": lambda m, t: np.maximum(0, 1 - t * m) ** 2,
+    "logistic": lambda m, t: np.logaddexp(0, -t * m),
+    "squared": lambda m, t: 0.5 * (t - m) ** 2,
+    "epsilon_insensitive": lambda m, t: np.maximum(0, np.abs(t - m) - 0.1),
+}
+
+
+def primal_of(loss, w, b, X, t, costs=1.0, free=False):
+    """P by numpy alone."""
+    m = X.astype(np.float64) @ w.astype(np.float64) + float(b)
+    own = 0.0 if free else float(b) ** 2
+    return 0.5 * (float(w.astype(np.float64) @ w) + own) + float(np.sum(costs * LOSS[loss](m, t)))
+
+
+@pytest.fixture
+def plain(monkeypatch):
+    """Fits that train nothing again."""
+
+    def fit(*data, **asked):
+        with monkeypatch.context() as patch:
+            patch.setattr("bigclf.api.outcome.refitted", lambda problems, found, *rest: found)
+            return bigclf.fit(*data, progress=False, **asked)
+
+    return fit
+
+
+@pytest.mark.parametrize(
+    ("algo", "loss", "more"),
+    [
+        ("dcd", "hinge", {}),
+        ("dcd", "hinge", {"dtype": "float32"}),
+        ("dcd", "squared_hinge", {"bias": "none"}),
+        ("newton", "logistic", {}),
+        ("newton", "logistic", {"bias": "free"}),
+        ("newton", "squared", {}),
+        ("dcd", "epsilon_insensitive", {"epsilon": 0.1}),
+    ],
+)
+def test_fewer_weights_are_left_and_numpy_certifies_them(plain, algo, loss, more):
+    X, y, target = rows()
+    t = target if loss in ("squared", "epsilon_insensitive") else y
+    costs = np.random.default_rng(1).integers(0, 3, t.size).astype(float)  # rows of weight 0 among them
+    asked = dict(algo=algo, loss=loss, C=0.5, tol=1e-4, sample_weight=costs, **more)
+    whole = bigclf.fit(X, t, progress=False, **asked)
+    cut = plain(X, t, prune=TOL, **asked)
+    found = bigclf.fit(X, t, prune=TOL, progress=False, **asked)
+    kept = [model.facts["pruned"]["kept"] for model in (cut, found)]
+    assert 0 < kept[1] <= (0.8 if loss == "hinge" else 1.0) * kept[0], kept
+    assert kept[1] == np.count_nonzero(found.coef_) and found.coef_.dtype == whole.coef_.dtype
+    told = found.certificate
+    primal = primal_of(
+        loss, found.coef_.ravel(), np.ravel(found.intercept_)[0], X, t, 0.5 * costs, more.get("bias") == "free"
+    )
+    assert told["dual"] == whole.certificate["dual"] and told["primal"] == pytest.approx(primal, rel=1e-9)
+    assert told["gap"] == pytest.approx((primal - told["dual"]) / primal, abs=1e-9) and told["gap"] <= TOL
+
+
+def test_classes_against_the_rest_each_have_their_own_features(plain):
+    X, y, _ = rows(classes=4)
+    asked = dict(algo="dcd", loss="hinge", C=0.5, tol=1e-3, class_weight="balanced")
+    cut, found = plain(X, y, prune=TOL, **asked), bigclf.fit(X, y, prune=TOL, progress=False, **asked)
+    assert found.facts["pruned"]["kept"] <= 0.9 * cut.facts["pruned"]["kept"]
+    weights = y.size / (4 * np.bincount(y))
+    for k, proof in enumerate(found.certificate["problems"]):
+        t = np.where(y == k, 1, -1)
+        w = found.dense_weights()[k]
+        assert proof["primal"] == pytest.approx(
+            primal_of("hinge", w, found.intercept_[k], X, t, 0.5 * weights[y]), rel=1e-9
+        )
+        assert proof["gap"] <= TOL
+
+
+def test_the_same_bits_from_disk_in_memory_and_on_workers(tmp_path):
+    X, y, _ = rows(1500)
+    shards_of(tmp_path / "s", X, y, chunk_nnz=20_000)
+    asked = dict(algo="dcd", loss="hinge", C=0.5, tol=1e-3, prune=TOL, progress=False)
+    whole = bigclf.fit(str(tmp_path / "s"), **asked)
+    there = bigclf.fit(str(tmp_path / "s"), workers=2, **asked)
+    assert whole.result_.plan["resident"] and np.array_equal(whole.coef_, there.coef_)
+    assert whole.certificate == there.certificate
+
+
+def test_rows_that_stream_by_are_trained_on_again_where_there_is_room(tmp_path, plain, monkeypatch):
+    X, y, _ = rows(5000)
+    shards_of(tmp_path / "s", X, y, chunk_nnz=20_000)
+    asked = dict(algo="dcd", loss="hinge", C=0.5, tol=1e-3, prune=TOL, memory="19MB")
+    cut, tried, trained = plain(str(tmp_path / "s"), **asked), [], refitting._trained
+    monkeypatch.setattr(refitting, "_trained", lambda *of: tried.append(trained(*of)) or tried[-1])
+    found = bigclf.fit(str(tmp_path / "s"), progress=False, **asked)
+    assert not found.result_.plan["resident"]
+    assert found.facts["pruned"]["kept"] <= cut.facts["pruned"]["kept"] and found.certificate["gap"] <= TOL
+    assert len(tried) > 1 and all(its.left.rows.n_rows == y.size for its in tried)  # of all blocks
+    w, b = found.coef_.ravel(), found.intercept_[0]
+    assert found.certificate["primal"] == pytest.approx(primal_of("hinge", w, b, X, y, 0.5), rel=1e-9)
+
+
+def test_without_room_what_pruning_left_stays(monkeypatch, plain):
+    X, y, _ = rows()
+    asked = dict(algo="dcd", loss="hinge", C=0.5, tol=1e-3, prune=TOL)
+    cut = plain(X, y, **asked)
+    monkeypatch.setattr("bigclf.training.plan.Plan.left_room", 1000)
+    found = bigclf.fit(X, y, progress=False, **asked)
+    assert np.array_equal(found.coef_, cut.coef_) and found.certificate == cut.certificate
+
+
+def test_many_passes_over_rows_that_are_not_in_memory_are_not_made():
+    assert refitting._lots(range(9), 10, 30, False) == [range(3), range(3, 6), range(6, 9)]
+    assert refitting._lots(range(9), 10, 10, False) == []
+    assert len(refitting._lots(range(9), 10, 10, True)) == 9
