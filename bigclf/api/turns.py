@@ -17,11 +17,11 @@ import numpy as np
 
 from bigclf import files
 from bigclf.api.outcome import Result
+from bigclf.data.shards import release_freed
 from bigclf.errors import MemoryBudgetError, RunError
 from bigclf.model.mapped_weights import joined_columns
 from bigclf.model.model import Model
 from bigclf.request.request import RunOptions
-from bigclf.training.memory import release_freed
 from bigclf.training.plan import Plan
 from bigclf.training.problems import Problem
 from bigclf.units import format_bytes

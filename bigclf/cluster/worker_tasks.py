@@ -20,6 +20,7 @@ import numpy as np
 from bigclf import files
 from bigclf.cluster.holdings import Fetch, Given, Holdings, Joined, Name, Unreached, Wanted, join
 from bigclf.data.arrays import Arrays
+from bigclf.data.shards import release_freed
 from bigclf.errors import DataError
 from bigclf.machine import Facts, facts
 from bigclf.maths.deltas import Cut, Delta, Picked, S, applied, apply, difference, fill, filled, picked
@@ -27,7 +28,7 @@ from bigclf.maths.mixing import FAN, Weights
 from bigclf.methods.method import Way
 from bigclf.stream.row_files import FiledArray
 from bigclf.training.executor import Bench, Job, Missing
-from bigclf.training.memory import PeakMemory, release_freed
+from bigclf.training.memory import PeakMemory
 from bigclf.training.plan import Plan
 from bigclf.training.records.run_directory import load_rows, publish_arrays
 from bigclf.training.roles.steps import way_of

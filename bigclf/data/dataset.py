@@ -83,6 +83,7 @@ SMALL = 1 << 21  # non-zeros
 KEPT_OPEN = 4  # files, by each thread that decodes
 LARGE_PARTS = 4  # of ``PART_BYTES``: larger row groups are decoded in parts
 GATHER_FACTOR = 5  # decoded pages, Arrow's arrays and ours, times a row group's decompressed bytes
+GATHER_SLACK = 4_000_000  # of the budget: what their threads hold on to, and texts of labels that are lists
 NUMBERS = "features"  # in the cache: lists of the features that occur in a dataset
 MANIFEST, CHUNK_TABLE = "_bigclf_manifest.json", "_bigclf_chunks.parquet"
 GLOBS = "without index columns"  # what a glob of features names; it took them before, and caches remember
@@ -459,9 +460,10 @@ class Dataset:
             return total, lines
 
         found: dict[int, list[tuple[Facts, list[Line]]]] = {}
-        at_a_time = int(self.memory // max(map(_gathering_bytes, headers), default=1))
+        at_a_time = int((self.memory - GATHER_SLACK) // max(map(_gathering_bytes, headers), default=1))
         for (file, _), result in zip(unknown, in_threads(gather_one, unknown, at_a_time), strict=True):
             found.setdefault(file, []).append(result)
+        shards.release_freed()  # the threads have ended, and their memory would be taken for ours from here on
         return found
 
     def _headed(self, header: Header, file: int, row_group: int) -> Iterator[tuple[int, Rows]]:

@@ -8,10 +8,12 @@ Pages are zstd-compressed and carry checksums. What is known of the file stands 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fnmatch
 import hashlib
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -1073,3 +1075,12 @@ def release_unused() -> None:
     import pyarrow as pa
 
     pa.default_memory_pool().release_unused()
+
+
+def release_freed() -> None:
+    """Give back to the system what Arrow's allocator and the C library keep of freed memory; it may take some 0.1 s
+    where there are gigabytes of it in small pieces."""
+    if "pyarrow" in sys.modules:
+        release_unused()
+    with contextlib.suppress(AttributeError, OSError, TypeError):  # only glibc has it
+        ctypes.CDLL(None).malloc_trim(0)

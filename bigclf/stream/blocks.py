@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from bigclf.data.shards import release_unused
+from bigclf.data.shards import release_freed, release_unused
 from bigclf.maths.block import Block, Entries, alike, concatenate
 from bigclf.stream.raw_store import Buffer, RawStore, Record
 
@@ -178,7 +178,7 @@ class Stream:
         """Of what decoding took, in threads that have ended: while they last, Arrow keeps what was theirs."""
         self._large.close()
         if self.frugal and self._decoded:
-            release_unused()
+            release_freed()
             if self.store is not None:
                 self.store.rest()
         self._decoded = False

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import sys
 import threading
 import time
 from collections.abc import Iterator
 
-from bigclf.data.shards import release_unused
+from bigclf.data.shards import release_freed
 from bigclf.machine import anonymous_bytes
 
 TRIMS = "MALLOC_TRIM_THRESHOLD_"  # in the environment of who is to give memory back at once
@@ -69,15 +68,6 @@ class PeakMemory:
         yield
         now = anonymous_bytes()
         self.base, self.peak = self.base + now - before, peak + now - before
-
-
-def release_freed() -> None:
-    """Give back to the system what Arrow's allocator and the C library keep of freed memory; it may take some 0.1 s
-    where there are gigabytes of it in small pieces."""
-    if "pyarrow" in sys.modules:
-        release_unused()
-    with contextlib.suppress(AttributeError, OSError, TypeError):  # only glibc has it
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def keep_freed() -> bool:
