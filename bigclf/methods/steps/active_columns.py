@@ -76,12 +76,14 @@ def take(block, order, weights, places, bias, regression, found, piece):  # type
     n, still = 0, rests(weights, block)
     for k in range(order.size):
         i = order[k]
-        here = 0
-        for p in range(block.indptr[i], block.indptr[i + 1]):
-            found[here] = p  # without a branch: nobody could guess which entries are active
-            here += places[block.indices[p]] >= 0
-        for q in range(here):
-            p = found[q]
+        first, end, active = block.indptr[i], block.indptr[i + 1], piece.starts[k + 1] - piece.starts[k]
+        some, here = active < end - first, 0
+        if some:
+            for p in range(first, end):
+                found[here] = p  # without a branch: nobody could guess which entries are active
+                here += places[block.indices[p]] >= 0
+        for q in range(active):
+            p = found[q] if some else first + q
             piece.places[n] = places[block.indices[p]]
             if piece.values.size > 0:
                 piece.values[n] = entry(block, i, p)
