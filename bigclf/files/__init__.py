@@ -31,6 +31,7 @@ from bigclf.files import remote
 from bigclf.files.caches import cache_home
 from bigclf.units import SHORT, nearest
 
+GET_FLAGS, SET_FLAGS, NO_COPY_ON_WRITE = 0x80086601, 0x40086602, 0x00800000  # FS_IOC_..., FS_NOCOW_FL of linux/fs.h
 MOST_ALIKE = 20  # names of files that are looked at for one that is not there
 
 if TYPE_CHECKING:
@@ -1211,6 +1212,7 @@ def filed_copy(array: np.ndarray, directory: PathLike) -> np.ndarray:
     if not array.size:
         return array.copy()
     with naming_full_disk(directory, array.nbytes), tempfile.TemporaryFile(dir=directory) as file:
+        _written_in_place(file.fileno())
         file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8))  # a full disk is told here, no signal
         file.flush()
         mapped = mmap.mmap(file.fileno(), array.nbytes)
@@ -1224,9 +1226,20 @@ def filed_array(size: int, dtype: np.dtype[Any], directory: PathLike) -> np.ndar
     if not size:
         return np.empty(0, dtype)
     with tempfile.TemporaryFile(dir=directory) as file:
+        _written_in_place(file.fileno())
         reserve(file.fileno(), size * dtype.itemsize)  # a full disk is told here, not by a signal
         mapped = mmap.mmap(file.fileno(), size * dtype.itemsize)
     return np.frombuffer(mapped, dtype)
+
+
+def _written_in_place(descriptor: int) -> None:
+    """Have a file that is still empty keep its place on the disk when it is written again. Where each write takes a new
+    one, as on btrfs, a full disk would end whoever writes to the mapped file by SIGBUS, whatever was reserved."""
+    with contextlib.suppress(OSError, ImportError):  # other file systems do so anyway
+        import fcntl
+
+        flags = int.from_bytes(fcntl.ioctl(descriptor, GET_FLAGS, bytes(8))[:4], sys.byteorder)
+        fcntl.ioctl(descriptor, SET_FLAGS, (flags | NO_COPY_ON_WRITE).to_bytes(4, sys.byteorder) + bytes(4))
 
 
 def mapped(path: PathLike) -> mmap.mmap:

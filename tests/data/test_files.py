@@ -4,8 +4,10 @@ import errno
 import os
 import resource
 import signal
+import sys
 import threading
 
+import numpy as np
 import pytest
 
 from bigclf import files
@@ -320,3 +322,20 @@ def test_append_line_and_sizes(tmp_path):
     assert files.file_size(path) == len(path.read_bytes())
     assert files.free_bytes(tmp_path / "not" / "there") > 0
     assert files.list_directory(tmp_path / "none") == []
+
+
+@pytest.mark.parametrize("made", [lambda place: files.filed_array(9, np.dtype("f8"), place),
+                                  lambda place: files.filed_copy(np.ones(9), place)])  # fmt: skip
+def test_a_mapped_file_keeps_its_place_on_a_disk_that_copies_on_write_from_before_it_has_bytes(
+    made, tmp_path, monkeypatch
+):
+    fcntl = pytest.importorskip("fcntl")
+    asked = []
+
+    def ioctl(descriptor, request, flags):
+        asked.append((request, os.fstat(descriptor).st_size, int.from_bytes(flags[:4], sys.byteorder)))
+        return (0x10).to_bytes(4, sys.byteorder) + bytes(4)
+
+    monkeypatch.setattr(fcntl, "ioctl", ioctl)
+    assert made(tmp_path).size == 9
+    assert asked == [(files.GET_FLAGS, 0, 0), (files.SET_FLAGS, 0, 0x10 | files.NO_COPY_ON_WRITE)]

@@ -1,5 +1,6 @@
 """Runs on machines that fail: directories that go, file systems that are full or read-only, clocks that jump."""
 
+import errno
 import glob
 import json
 import os
@@ -12,7 +13,7 @@ import threading
 import time
 
 import pytest
-from making import control_group, environment, random_rows, shards_of
+from making import control_group, environment, random_rows, run_python, shards_of
 
 import bigclf
 from bigclf import files
@@ -210,6 +211,39 @@ def quota(tmp_path):
         yield limit
     finally:
         subprocess.run(["umount", "-l", place], check=False)
+
+
+FULL = """
+import os, sys
+import numpy as np
+from bigclf import files
+mapped = [files.filed_array(1_000_000, np.dtype("f8"), sys.argv[1]), files.filed_copy(np.ones(1_000_000), sys.argv[1])]
+for array in mapped:
+    array[:] = 1
+os.sync()
+with open(sys.argv[1] + "/rest", "wb") as file:
+    taken = 0
+    for size in (1 << 22, 1 << 16, 1 << 12):
+        try:
+            while True:
+                os.posix_fallocate(file.fileno(), taken, size)
+                taken += size
+        except OSError as error:
+            print(error.errno)
+os.sync()
+for k in range(3):
+    for array in mapped:
+        array[:] = k
+    os.sync()
+print(int(sum(array.sum() for array in mapped)))
+"""
+
+
+@pytest.mark.root
+def test_what_is_kept_in_mapped_files_is_written_again_where_others_filled_a_disk_that_copies_on_write(quota):
+    """It was reserved. Else the process ends by SIGBUS, without a word."""
+    told = run_python(FULL, quota("none")).split()
+    assert told == [str(errno.ENOSPC)] * 3 + ["4000000"]
 
 
 @pytest.mark.root
