@@ -156,6 +156,8 @@ def _smaller(problem: Problem, found: Pruned, left: Left, dual: float, bound: fl
     wanted = max(1, math.ceil(FIRST * size))
     for _ in range(TRIALS):
         its = _trained(problem, _largest(best, wanted), DONE * tol * bound, stored)
+        if not math.isfinite(its.primal):
+            break
         over.append((wanted, max(its.primal - dual, 1e-6 * tol * bound)))
         if its.primal <= bound:
             best = its
