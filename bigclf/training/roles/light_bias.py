@@ -32,7 +32,7 @@ HEAVIER = 10.0  # times, where a pass has gained nothing
 # number, steps are long enough as they are.
 OF_SQUARE, HEAVY = 0.05, 0.5
 LEAST_OF_ENTROPY = 4.0  # the least curvature of -C H(a / C), times C
-ROUNDED = 1e-6  # of sum |a_i|: what the bias may be off r by rounding
+ROUNDED = 1e-6  # of sum |a_i|: what a bias that is not light may be off r by rounding
 PIECE = 1 << 16  # rows that are added up at a time: memory for no more
 
 
@@ -161,7 +161,8 @@ class ResidentBias(LightBias):
                 mine *= view.labels[piece]
                 r += float(mine.sum())
         off, self._known = r - float(weights[-1]), True
-        self.state[0] = off if abs(off) > ROUNDED * size else 0.0
+        plain = not self.on or self.penalty > HEAVY
+        self.state[0] = 0.0 if plain and abs(off) <= ROUNDED * size else off
         return self._lag
 
     def settle(self, weights: np.ndarray) -> None:
