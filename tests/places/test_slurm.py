@@ -119,9 +119,12 @@ class Submitted:
 
     def __init__(self, slurm, directory, job, *words, **env):
         self.slurm, self.directory = slurm, directory
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        for name in ("orders", "workers"):
+        path = f"{directory / 'bin'}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        for name in ("orders", "workers", "bin"):
             (directory / name).mkdir(exist_ok=True)
+        command = directory / "bin" / "bigclf"  # of what stands here, whatever is installed
+        command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m bigclf "$@"\n')
+        command.chmod(0o755)
         given = {"WORKERS": "2", "LISTEN": "--host 127.0.0.1", "WORKER_OPTIONS": "--mem=1G", "PRELOAD": "json",
                  "BIGCLF_CHAOS": str(directory / "orders"), "MARK": str(directory), "PATH": path}  # fmt: skip
         env = environment(**slurm.env, **given | env)
