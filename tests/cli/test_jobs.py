@@ -187,11 +187,18 @@ def test_set_refuses(text, message):
 def test_a_value_that_was_set_is_blamed_and_not_a_line_of_the_file(tmp_path):
     path = tmp_path / "job.yaml"
     path.write_text("data: {train: t}\nmethod: {algo: dcd, C: 1}\noutputs: {model: m}\n")
-    for text, told in (("method.C=abc", "'abc' is not a valid float"), ("method.algo=dcdd", "did you mean dcd?")):
+    for text, told in (
+        ("method.C=abc", "'abc' is not a valid float"),
+        ("method.algo=dcdd", "did you mean dcd?"),
+        ("limits={epochs: x}", "'x' is not a valid integer"),
+    ):
         code = CliRunner().invoke(main, ["run", str(path), "--dry-run", "--set", text])
         assert code.exit_code == 2 and f"error: --set {text}: " in code.stderr and told in code.stderr, code.output
     told = CliRunner().invoke(main, ["run", str(path), "--dry-run", "--set", "method.algo=dcd", "--set", "method.x=1"])
     assert "--set method.x=1: unknown key 'method.x'" in told.stderr
+    path.write_text("steps:\n- fit: {data: d, output: m}\n")
+    told = CliRunner().invoke(main, ["run", str(path), "--dry-run", "--set", "steps.0.fit.epochs=x"])
+    assert "error: --set steps.0.fit.epochs=x: " in told.stderr
 
 
 def test_what_was_resolved_reads_the_same():

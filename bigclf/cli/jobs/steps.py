@@ -246,6 +246,7 @@ class Job:
         if not isinstance(table, dict):
             raise JobError(f"--set {text}: {'.'.join(map(str, keys[:-1]))!r} is not a table")
         table[keys[-1]] = value
+        self._assigned.pop(tuple(keys), None)  # the last comes last
         self._assigned[tuple(keys)] = text
 
     def on_cluster(self, address: str) -> None:
@@ -460,11 +461,22 @@ class Job:
                 has = f"{algo} has {', '.join(own)}" if own else f"{algo} has no parameters of its own"
                 raise self.fail(f"unknown parameter {name!r} in {key!r}; {has}", *place, name)
 
+    def _is_set(self, place: Place) -> bool:
+        """Whether --set said the value at ``place``, by itself or in a table."""
+        found: Any = self.table
+        for key in place:
+            there = range(len(found)) if isinstance(found, list) else found if isinstance(found, dict) else ()
+            if key not in there:
+                return False
+            found = found[key]
+        return any(place[:n] in self._assigned for n in range(1, len(place) + 1))
+
     def _where(self, key: str, place: Place) -> str | None:
         """Where an option of a step was said; None where nothing in the job says it."""
         for section in (place, *((key,) for key in SECTIONS), ("data", "convert")):
-            if (*section, key) in self._lines or (*section, key) in self._assigned:
-                return self.where(*section, key)
+            where = (*section, key)
+            if where in self._lines or self._is_set(where):
+                return self.where(*where)
         return None
 
 
