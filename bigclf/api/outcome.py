@@ -13,6 +13,7 @@ import numpy as np
 from bigclf.api.evaluate import evaluate_on
 from bigclf.cluster.book import Patience
 from bigclf.data.arrays import listed_names
+from bigclf.data.shards import release_freed
 from bigclf.errors import ConvergenceWarning, DataError, RunError
 from bigclf.machine import anonymous_bytes
 from bigclf.maths.block import Block, rows_of
@@ -438,6 +439,7 @@ def prune(run: Run, source: Rows, tol: float) -> None:
     found = drop(run.problems, weights, objectives, blocks, tol)
     if isinstance(run.engine, LocalEngine):
         run.engine.bench.forget()  # makes room for rows
+        release_freed()
     most = bytes_of_rows(source.n_rows, source.nnz, source.n_features)
     found = refitted(run.problems, found, objectives, blocks, tol, most, run.plan.left_room, run.plan.resident)
     for status, one in zip(run.status, found, strict=True):

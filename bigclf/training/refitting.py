@@ -82,9 +82,8 @@ def refitted(
     def of(lot: Sequence[int], threads: int) -> None:
         share = room // (threads * len(lot))
         rows = _gathered([problems[n] for n in lot], [found[n].weights for n in lot], blocks, share)
-        for n, left in zip(lot, rows, strict=True):
-            if left is not None:
-                again[n] = _smaller(problems[n], found[n], left, objectives[n][1], bounds[n], tol)
+        for n in lot:  # who searches is the only one that has the rows: they are to go when others take their place
+            again[n] = _smaller(problems[n], found[n], rows.pop(0), objectives[n][1], bounds[n], tol)
 
     again, threads = list(found), THREADS if cheap and THREADS * most <= room else 1
     with ThreadPoolExecutor(threads) as pool:
@@ -145,12 +144,15 @@ class _Answer(NamedTuple):
     alpha: np.ndarray | None
 
 
-def _smaller(problem: Problem, found: Pruned, left: Left, dual: float, bound: float, tol: float) -> Pruned:
+def _smaller(problem: Problem, found: Pruned, left: Left | None, dual: float, bound: float, tol: float) -> Pruned:
     """What is left of a problem with the fewest features that were seen to be enough."""
+    if left is None:
+        return found
     stored = found.weights.dtype
     size = left.features.size
     first = np.append(found.weights[left.features], found.weights[-1]).astype(np.float64)
     best = _Answer(left, first, found.primal, None, None)
+    del left
     over: list[tuple[int, float]] = []  # (features, P - D)
     short = 0  # so many features were not enough
     wanted = max(1, math.ceil(FIRST * size))
@@ -163,6 +165,7 @@ def _smaller(problem: Problem, found: Pruned, left: Left, dual: float, bound: fl
             best = its
         else:
             short = max(short, wanted)
+        del its
         most = best.left.features.size
         wanted = min(max(_expected(over, (1 - SHY) * (bound - dual)), math.ceil((1 + NEAR) * short)),
                      math.floor((1 - NEAR) * most))  # fmt: skip
