@@ -21,6 +21,8 @@ if sys.platform == "linux":
     # 24 to 33 MB where 4 were asked for, and jemalloc 12; the C library as few, but then holds what numpy had beside it
     # (2 M rows under 140 MB: 151 MB, and not 124). Arrow looks once, when it is loaded.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
+    # It gives back what was freed after a second, by default; ``data.shards.await_freed`` waits for that.
+    os.environ.setdefault("JE_ARROW_MALLOC_CONF", "dirty_decay_ms:100,muzzy_decay_ms:0,background_thread:true")
 
 if TYPE_CHECKING:
     from bigclf import errors as errors

@@ -14,6 +14,7 @@ import fnmatch
 import hashlib
 import json
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -1084,3 +1085,23 @@ def release_freed() -> None:
         release_unused()
     with contextlib.suppress(AttributeError, OSError, TypeError):  # only glibc has it
         ctypes.CDLL(None).malloc_trim(0)
+
+
+MUCH = 32_000_000  # bytes that Arrow gave out since the last time: less is not waited for
+DECAY = 0.3  # seconds, within which jemalloc gives back what was freed (``bigclf/__init__.py``)
+_given_out = 0
+
+
+def await_freed() -> None:
+    """Wait until what Arrow freed is the system's again: jemalloc gives it back a moment later, in a thread of its own.
+    Where Arrow gave out little since the last time there is nothing to wait for."""
+    global _given_out
+    if "pyarrow" not in sys.modules:
+        return
+    import pyarrow as pa
+
+    pool = pa.default_memory_pool()
+    given_out = getattr(pool, "total_bytes_allocated", pool.max_memory)  # older ones say only the most at a time
+    before, _given_out = _given_out, given_out()
+    if pool.backend_name == "jemalloc" and _given_out - before >= MUCH:
+        time.sleep(DECAY)

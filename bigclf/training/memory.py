@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from bigclf.data.shards import release_freed
+from bigclf.data.shards import await_freed, release_freed
 from bigclf.machine import anonymous_bytes
 
 TRIMS = "MALLOC_TRIM_THRESHOLD_"  # in the environment of who is to give memory back at once
@@ -36,6 +36,7 @@ class PeakMemory:
         """
         if trim:
             release_freed()
+            await_freed()
         self.base = self.peak = anonymous_bytes()
 
     def __enter__(self) -> PeakMemory:

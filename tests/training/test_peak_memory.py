@@ -38,7 +38,7 @@ def test_memory_freed_before_does_not_hide_what_training_takes(tmp_path, take):
     dataset = Dataset(str(tmp_path / "s"))
     fit(dataset, algo="dcd", epochs=1, progress=False)  # compiles
     before = anonymous_bytes()
-    some = take()  # what it frees is kept for later, by Arrow's allocator for a second at least
+    some = take()  # what it frees is kept for later, by Arrow's allocator for some 0.2 s
     memory = fit(dataset, algo="dcd", epochs=1, progress=False).result_.memory
     assert some and memory["base"] < before + 50e6
     assert memory["peak"] - memory["base"] >= 8 * FEATURES  # of the weights alone
