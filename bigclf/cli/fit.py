@@ -367,7 +367,7 @@ def measure(model: Model, test: object, bad: columns.OfBadRows) -> tuple[AnyEval
 def print_fit(model: Model, path: str, run_dir: str, advise: bool, overwrite: bool, took: float | None = None) -> None:
     """``took`` : seconds since the command was given, of which training may be a small part."""
     result = model.result_
-    method = dict(model.method)
+    method, proof = dict(model.method), result.certificate or {}
     name = method.pop("name", "?")
     how_long = f"{plural(result.reads, 'read')}, {plural(result.epochs, 'epoch')}, {format_seconds(result.seconds)}"
     terminal.heading(f"{path}", f"{name} in {how_long}")
@@ -377,7 +377,7 @@ def print_fit(model: Model, path: str, run_dir: str, advise: bool, overwrite: bo
             ("quality", quality(model)),
             ("in all", in_all_text(took, result.seconds)),
             ("validation", validation_text(model.facts.get("validation"), model.facts.get("best_epoch"))),
-            trace(result.history, "read" if result.reads >= result.epochs else "epoch", result.certificate),
+            trace(result.history, "read" if result.reads >= result.epochs else "epoch", proof.get("gap")),
             ("labels", f"{model.classes_.size:,}, any number a row" if model.multilabel else None),
             ("weights", weights_text(model.intercept_.size, model.n_features, nonzero_weights(model))),
             ("parameters", parameters_text(method)),
@@ -431,16 +431,14 @@ def progressive_text(progressive: Mapping[str, Any]) -> str:
     return f"{judged}{over}" + (f"; {seen}" if seen else ", each judged before training on it" * bool(over))
 
 
-def trace(
-    history: Sequence[EpochRecord], step: str, certificate: Mapping[str, Any] | None = None, most: int = 6
-) -> tuple[str, str]:
+def trace(history: Sequence[EpochRecord], step: str, gap: float | None = None, most: int = 6) -> tuple[str, str]:
     """The figure of quality at each ``step`` with its name, numbered where it was looked at, ends kept and what stayed
     the same said once: ``gap by read``, ``1: 3.1e-01 → 4: 2.0e-02 → … → 9: 9.1e-04``. A gap is of the weights with
     which a step begins; that of the answer, where it is another, comes last: ``end: 8.7e-04``."""
     certified = [record for record in history if record.get("gap") is not None]
     texts = [(record, text) for record in certified or history if (text := quality_text(record))]
     told = [(str(record["epoch"]), *text.split(" ", 1)) for record, text in texts]
-    if certified and certificate and (end := gap_text(certificate["gap"])) != " ".join(told[-1][1:]):
+    if certified and (end := gap_text(gap)) not in ("", " ".join(told[-1][1:])):
         told.append(("end", *end.split(" ", 1)))
     values = [f"{epoch}: {value}" for k, (epoch, _, value) in enumerate(told) if k == 0 or value != told[k - 1][2]]
     if len(values) > most:
