@@ -179,7 +179,7 @@ def _solved(
         problems, plan = settle(source, problems, reads=reads, keeps_best=patience is not None, **prepared.shape)
         if options["prune"] is None:
             return problems, plan
-        return problems, plan.pruning(THREADS * bytes_of_rows(source.n_rows, source.nnz, source.n_features))
+        return problems, plan.pruning(THREADS * bytes_of_rows(source))
 
     everything = prepared.problems(options["memory"])
     if source.sets is None:

@@ -440,7 +440,7 @@ def prune(run: Run, source: Rows, tol: float) -> None:
     if isinstance(run.engine, LocalEngine):
         run.engine.bench.forget()  # makes room for rows
         release_freed()
-    most = bytes_of_rows(source.n_rows, source.nnz, source.n_features)
+    most = bytes_of_rows(source)
     found = refitted(run.problems, found, objectives, blocks, tol, most, run.plan.left_room, run.plan.resident)
     for status, one in zip(run.status, found, strict=True):
         status.weights, status.primal = one.weights, one.primal

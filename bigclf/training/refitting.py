@@ -20,7 +20,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -32,6 +32,9 @@ from bigclf.methods.dual.dual_coordinate_descent import Params, Rows, Shared, de
 from bigclf.training.problems import Problem
 from bigclf.training.pruning import THREADS, Pruned, bounds_of
 
+if TYPE_CHECKING:
+    from bigclf.data.rows import Rows as Source
+
 TRIALS = 5  # sizes of S
 FIRST = 0.3  # of the weights: the first size
 SLOPE = 1.5  # P(u) - P* of |S| weights is about |S|^-SLOPE, before two sizes tell
@@ -41,6 +44,7 @@ SWEEPS, INNER = 12, 12  # over all rows, and after each over those that can move
 DONE = 0.1  # of the tolerance: a trial ends at such a gap of its own
 MOST_PASSES = 8  # over rows that are not in memory
 ROW_BYTES, ENTRY_BYTES = 100, 8  # of rows in memory: a block's, dual variables, scores and orders
+FEATURE_BYTES = 20  # ... and of each feature, while they are gathered
 COPIES = 2  # of the rows at a time: those of a size, and of the one before
 
 
@@ -99,9 +103,13 @@ def _lots(todo: Sequence[int], most: int, room: int, cheap: bool) -> list[Sequen
     return lots if cheap or len(lots) <= MOST_PASSES else []
 
 
-def bytes_of_rows(rows: int, entries: int, features: int) -> int:
+def bytes_of_rows(source: Source) -> int:
     """Bytes that the rows of a problem take at most while they are trained on again."""
-    return COPIES * (ROW_BYTES * rows + ENTRY_BYTES * entries) + 20 * features
+    return _bytes_of(source.n_rows, source.nnz) + FEATURE_BYTES * source.n_features
+
+
+def _bytes_of(rows: int, entries: int) -> int:
+    return COPIES * (ROW_BYTES * rows + ENTRY_BYTES * entries)
 
 
 def _gathered(
@@ -110,24 +118,24 @@ def _gathered(
     """Of each problem its rows in the features whose weights are not 0, by one pass; None where they take more bytes
     than ``share``."""
     parts: list[list[Block]] = [[] for _ in problems]
-    taken = [COPIES * 8 * w.size for w in weights]
+    taken = [FEATURE_BYTES * w.size for w in weights]
     for block in blocks():
         for n, (problem, own) in enumerate(zip(problems, weights, strict=True)):
             if taken[n] <= share:
                 part = left_of(problem.view(block), own)
-                taken[n] += COPIES * (ROW_BYTES * part.n_rows + ENTRY_BYTES * part.nnz)
-                parts[n] = [*parts[n], part] if taken[n] <= share else []
-    found: list[Left | None] = []
-    for n, own in enumerate(weights):
-        rows = joined(parts[n]) if taken[n] <= share and parts[n] else None
-        found.append(None if rows is None else Left(np.flatnonzero(own[:-1]), rows))
-    return found
+                taken[n] += _bytes_of(part.n_rows, part.nnz)
+                parts[n].append(part)
+                if taken[n] > share:
+                    parts[n].clear()
+    return [_joined(own, mine) for own, mine in zip(weights, parts, strict=True)]
 
 
-def joined(parts: list[Block]) -> Block:
-    """One block of several, with ``ids`` from 0."""
+def _joined(weights: np.ndarray, parts: list[Block]) -> Left | None:
+    """The rows of all blocks, with ``ids`` from 0; None of no blocks."""
+    if not parts:
+        return None
     block = concatenate(parts)
-    return block._replace(ids=np.arange(block.n_rows))
+    return Left(np.flatnonzero(weights[:-1]), block._replace(ids=np.arange(block.n_rows)))
 
 
 class _Answer(NamedTuple):

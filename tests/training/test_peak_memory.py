@@ -44,7 +44,6 @@ def test_memory_freed_before_does_not_hide_what_training_takes(tmp_path, take):
     assert memory["peak"] - memory["base"] >= 8 * FEATURES  # of the weights alone
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="anonymous memory is told of by Linux")
 def test_arrow_takes_no_more_than_decoding_is_planned_with(tmp_path):
     """Its own choice of an allocator held 33 MB for rows of 1 MB: small runs took up to 11 MB too much."""
     rows, each, rng = 3_000, 60, np.random.default_rng(0)
