@@ -426,8 +426,10 @@ def _finished(
     model = known_again(path, directory.history())
     if (model.facts.get("pruned") or {}).get("tol") != prune:
         return None
-    same = model.facts.get("limits") == limits and model.facts.get("tol") == tol
-    return model if model.facts.get("stopped") in ("tolerance", "settled") or same else None
+    stopped, had = model.facts.get("stopped"), model.facts.get("tol")
+    near = stopped == "tolerance" and had is not None and tol is not None and had <= tol  # it may have grown before
+    same = model.facts.get("limits") == limits and had == tol
+    return model if near or stopped == "settled" or same else None
 
 
 def known_again(path: str, history: list[Record]) -> Model:

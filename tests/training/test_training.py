@@ -33,7 +33,7 @@ from bigclf.model.model import load
 from bigclf.stream.raw_store import ROW_BYTES, RawStore, buffer_bytes
 from bigclf.training.plan import SLACK_BYTES, Sizes, _streamed, make_plan
 from bigclf.training.problems import make_problems
-from bigclf.training.records.run_directory import RunDirectory, differences, run_of
+from bigclf.training.records.run_directory import RunDirectory, checkpoints_in, differences, run_of
 
 D = 60
 SMALL = "17MB"  # Arrow's allocator and the queues take 12 of them: the rows do not stay
@@ -513,6 +513,24 @@ def test_a_run_that_stopped_goes_on_under_larger_limits_and_ends_at_a_larger_tol
     assert third.digest() == second.digest() and third.certificate["gap"] == gap
     assert third.facts["run"] == first.facts["run"] == run_of(tmp_path / "run")
     assert run_of(tmp_path / "none") is None
+    fourth = fit(shards, tol=1e-9, epochs=6, resume=True, **given)  # the old tolerance again: on from where it was
+    assert fourth.digest() == fit(shards, tol=1e-9, epochs=6, **options()).digest()
+
+
+@pytest.mark.parametrize("how", [{"loss": "hinge"}, {"loss": "hinge", "groups": 2}, {"algo": "newton"}])
+def test_a_smaller_tolerance_again_is_reached_again(tmp_path, quiet, caplog, how):
+    """What ended at a larger one let go of what it would go on from: an earlier checkpoint has to do, or none."""
+    shards, given = small(tmp_path / "a"), {**options(), **how}
+    train = functools.partial(fit, shards, run_dir=tmp_path / "run", epochs=50, **given)
+    train(tol=1e-6, max_seconds=1e-9)
+    looser = train(tol=1e-1, resume=True)
+    assert looser.result_.stopped == "tolerance" and looser.certificate["gap"] > 1e-6
+    assert train(tol=1e-1, resume=True).digest() == looser.digest()
+    again = train(tol=1e-6, resume=True)
+    assert again.result_.converged and again.certificate["gap"] <= 1e-6
+    assert "it ended at a larger tolerance" in caplog.text
+    assert len(checkpoints_in(tmp_path / "run")) <= 2
+    assert train(tol=1e-3, resume=True).digest() == again.digest()  # nearer than asked
 
 
 def test_a_model_of_a_frame_refuses_other_columns_and_another_order(tmp_path, quiet):

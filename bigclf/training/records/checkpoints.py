@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,6 +49,7 @@ def checkpoint_of(run: Run) -> Checkpoint:
         "mixes": run.mixes,
         "bytes_moved": run.moved_before + run.engine.bytes_moved,
         "curve": run.counts.curve,
+        "tol": run.tol,
         "status": [status.facts() for status in run.status],
     }
     return Checkpoint(arrays, rows, facts | run.best.facts())
@@ -76,6 +78,7 @@ def require(run: Run, saved: Checkpoint) -> None:
     ModelFormatError : naming an array that is missing, or of another type or shape.
     """
     facts, n = saved.facts, len(run.problems)
+    grown = run.tol is not None and (facts.get("tol") or 0.0) > run.tol  # the tolerance had, and is back
     validated = run.best.patience is not None or "best_score" in facts
     check_fields(facts, RUN_FACTS | (VALIDATED if validated else {}), "facts")
     check_relations([
@@ -87,6 +90,8 @@ def require(run: Run, saved: Checkpoint) -> None:
     for number, (status, state) in enumerate(zip(facts["status"], run.states, strict=True)):
         where = f"facts.status.{number}"
         check_fields(status, STATUS, where)
+        if grown and status["done"] and not _is_within(status, run.tol):  # what it would go on from was let go
+            raise ModelFormatError("it ended at a larger tolerance than is asked for now")
         check_relations([(status.get("epochs", 0) <= facts["epoch"], f"{where}.epochs", "at most facts.epoch")])
         kinds = ["state", *(["best"] if facts.get("best_epoch") else [])]
         kinds += [f"{group}.shared" for group in range(len(run.refs)) if _is_midway(number, group, saved.arrays)]
@@ -102,6 +107,11 @@ def require(run: Run, saved: Checkpoint) -> None:
     for group, rows in enumerate(saved.rows if _needs_rows(run, saved) else ()):
         if not any(f".{group}.rows." in name for name in (*rows, *saved.arrays)):
             raise ModelFormatError(f"field 'facts.rows_files' must be with those of group {group}")
+
+
+def _is_within(status: Mapping[str, str], tol: float | None) -> bool:
+    primal, dual = (float.fromhex(status[name]) for name in ("primal", "dual"))
+    return primal <= 0 or (primal - dual) / primal <= (tol or 0.0)  # as ``Status.gap``
 
 
 def _needs_rows(run: Run, saved: Checkpoint) -> bool:

@@ -92,6 +92,7 @@ class RunDirectory:
         files.probe_writable(self.path)
         self._lease = Lease(self.file("lease"))
         self._rows_of: dict[str, set[str]] = {}  # row files that each checkpoint names
+        self._passed: set[str] = set()  # checkpoints that the run did not take up
         self._last_record = 0.0
         self._written: Mapping[str, object] | None = None
         self._waiting: Mapping[str, object] | None = None  # the last record, where it came too soon to be written
@@ -250,6 +251,7 @@ class RunDirectory:
         name = f"state-{epoch:08d}-{segment:06d}.safetensors"
         publish_arrays(self.file(name), checkpoint.arrays, facts)
         self._rows_of[name] = set(named)
+        self._passed.discard(name)
 
     def checkpoints(self) -> list[str]:
         """Names of the state files, newest first."""
@@ -281,6 +283,7 @@ class RunDirectory:
                 return saved
             except (OSError, ModelFormatError, KeyError, ValueError) as error:
                 log.warning("checkpoint %s passed over: %s", name, error)
+                self._passed.add(name)
         return None
 
     def _require_own(self, name: str, facts: Mapping[str, object]) -> None:
@@ -289,8 +292,10 @@ class RunDirectory:
                            "run.json says; remove it, or use another run directory")  # fmt: skip
 
     def prune(self, keep: int, needed: Set[str] = frozenset()) -> None:
-        """Keep the newest ``keep`` checkpoints and their row files, and those ``needed``."""
-        for name in self.checkpoints()[keep:]:
+        """Keep the newest ``keep`` checkpoints and their row files, and those ``needed``; none of those passed over,
+        which may be of later epochs than the run's own."""
+        own = [name for name in self.checkpoints() if name not in self._passed]
+        for name in (*own[keep:], *self._passed):
             with contextlib.suppress(OSError):
                 files.remove(self.file(name))
                 self._rows_of = {other: rows for other, rows in self._rows_of.items() if other != name}

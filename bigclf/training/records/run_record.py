@@ -105,7 +105,7 @@ RUN_FACTS = {
     "epoch": whole(1), "segment": whole(), "reads": whole(), "seconds": number(0), "bytes_read": whole(),
     "stopped": text(*ENDINGS), "version": whole(), "mixes": whole(), "bytes_moved": optional(whole()),
     "curve": optional(list_of(tuple_of(whole(), whole(), figure()))),
-    "status": list_of(TABLE),
+    "status": list_of(TABLE), "tol": optional(or_none(number(0))),
 }  # fmt: skip
 VALIDATED = {"best_score": bits(), "since_best": whole(), "best_epoch": optional(whole())}
 TRAINED = {
