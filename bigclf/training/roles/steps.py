@@ -24,6 +24,7 @@ from bigclf.training.sampling import Kept
 from bigclf.training.visit import Figures, Lesson, Part, Scratch, copied_array
 
 Work = Callable[[Scratch], None]
+Seen = Callable[[int, Scratch], tuple[Block, np.ndarray]]
 COLLECTED = 4096  # rows that a collection takes at a time
 NOTHING = np.empty(0)
 RUN = 4096  # rows of a group that go to the same part
@@ -151,6 +152,8 @@ class SumsLearner(Learner):
         """What the read does with a block, as pieces that may be done at the same time; ``block_done`` is to follow."""
         if self.reading == LEARN:
             return self._timed([functools.partial(self.take, block)])
+        if self.plan.parts == 1:  # of many problems, views that lie together would be the largest thing there is
+            return self._adding(functools.partial(self._seen, block), 1)
         if self._whole is not None:
             view, pieces = self._whole
         else:
@@ -159,10 +162,18 @@ class SumsLearner(Learner):
             if self.sees_all:
                 self._whole = view, pieces
         self.trial.weigh(view, self.params)
-        return self._adding(view, pieces, self.rows)
+        return self._adding(lambda number, _: (view, pieces[number]), len(pieces))
+
+    def _seen(self, block: Block, number: int, scratch: Scratch) -> tuple[Block, np.ndarray]:
+        """The problem's view of a block that is one piece of work, and the rows that take part."""
+        view = self.view(block, scratch)
+        self.trial.weigh(view, self.params)
+        return view, taking_part(view, scratch.members(view.n_rows))
 
     def pieces_again(self, kept: Kept, block: Block | None) -> list[Callable[[Scratch], None]]:
         """The same of the rows that are kept; ``block`` : every row, where all are at hand."""
+        if block is not None and self.plan.parts == 1:
+            return self._adding(functools.partial(self._kept_of, kept, block), 1)
         if self._again is None:
             if block is None:
                 assert kept.block is not None
@@ -173,7 +184,14 @@ class SumsLearner(Learner):
                 view = self.problem.view(block, self.first_row)
                 members = kept.ids[view.weights[kept.ids] > 0]
             self._again = view, self._cut(view, members)
-        return self._adding(*self._again, self.rows if block is not None else self.kept_values)
+        view, pieces = self._again
+        values = None if block is not None else self.kept_values
+        return self._adding(lambda number, _: (view, pieces[number]), len(pieces), values)
+
+    def _kept_of(self, kept: Kept, block: Block, number: int, scratch: Scratch) -> tuple[Block, np.ndarray]:
+        """The same of rows that are kept, where all are at hand."""
+        view = self.problem.view(block, self.first_row, scratch.view(block.n_rows))
+        return view, kept.ids[view.weights[kept.ids] > 0]
 
     def _cut(self, view: Block, members: np.ndarray) -> list[np.ndarray]:
         """``members`` (ascending) as ``plan.parts`` pieces of about as many entries, or in turn, run after run."""
@@ -186,15 +204,19 @@ class SumsLearner(Learner):
         marks = np.linspace(0, ends[-1] if ends.size else 0, self.plan.parts + 1)[1:-1]
         return np.split(members, np.searchsorted(ends, marks))
 
-    def _adding(self, view: Block, pieces: list[np.ndarray], rows: object) -> list[Callable[[Scratch], None]]:
-        self._counts = [None] * len(pieces)
+    def _adding(self, seen: Seen, pieces: int, values: object = None) -> list[Work]:
+        """``seen`` : (number of a piece, scratch) -> view, and its rows that the piece adds; ``values`` : their per-row
+        arrays (None: those of the rows seen last)."""
+        self._counts = [None] * pieces
 
         def add(number: int, scratch: Scratch) -> None:
+            view, members = seen(number, scratch)
             state = self.parts[number]
             room = scratch.scores(self._room)
-            self._counts[number] = self.kernel(view, pieces[number], state, rows, self.params, room)
+            rows = self.rows if values is None else values
+            self._counts[number] = self.kernel(view, members, state, rows, self.params, room)
 
-        return self._timed([functools.partial(add, number) for number in range(len(pieces))])
+        return self._timed([functools.partial(add, number) for number in range(pieces)])
 
     def _timed(self, pieces: list[Work]) -> list[Work]:
         """Pieces of work that note how long each of them took."""
