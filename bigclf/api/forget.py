@@ -49,6 +49,7 @@ from bigclf.api.receipt import (
 )
 from bigclf.conversion import removing
 from bigclf.conversion.removing import Keys
+from bigclf.data.arrays import made_alike
 from bigclf.data.dataset import MANIFEST, Dataset, Stored, require_trainable
 from bigclf.errors import DataError
 from bigclf.maths.block import Block
@@ -105,7 +106,7 @@ class Which(NamedTuple):
             return np.unique(np.concatenate(each))
         with as_shards(model, self.like) as rows:
             others = labelled_dataset(model, rows)
-            if others.features != dataset.features and dataset.ours:
+            if not made_alike(others.features, dataset.features) and dataset.ours:
                 raise DataError("the features of these rows were made in another way than those of the data",
                                 file=others.files[0])  # fmt: skip
             return removing.like(dataset, others.blocks(), others.classes)

@@ -24,7 +24,11 @@ MOST_TABLES = 20
 @click.argument("model", metavar="MODEL")
 @click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Features to list per class.")
 @click.option("--class", "only", metavar="K", help="Show only the class with this label.")
-@click.option("--names", metavar="FILE", help="Feature names, one per line, or lines FEATURE<tab>NAME.")
+@click.option(
+    "--names",
+    metavar="FILE",
+    help="Feature names, one per line, or lines FEATURE<tab>NAME, with numbers as the data have them.",
+)
 @click.option("--data", multiple=True, metavar="DATA", help="Labelled rows; count how many have each feature.")
 @click.option("--row", type=click.IntRange(0), metavar="N", help="Explain the score of row N of --data (from 0).")
 @columns.format_option
@@ -109,7 +113,7 @@ def _line(entry: Entry, each: ClassWeights) -> list[str]:
     cells = {
         "weight": f"{entry['weight']:+.5g}",
         "± std. error": f"{entry.get('standard_error', 0):.3g}",
-        "feature": f"{entry['feature']:,}",
+        "feature": f"{entry['number']:,}",
         "name": terminal.printable(entry["name"] or ""),
         "rows": f"{entry.get('rows', 0):,}",
         "of the class": f"{entry.get('rows_in_class', 0):,}",
@@ -125,7 +129,7 @@ def _print_row(told: RowAnswer) -> None:
     named = any(entry["name"] for entry in told["entries"])
     columns = [("adds", "right"), ("weight", "right"), ("value", "right"), ("feature", "right")]
     rows = [
-        [f"{e['contribution']:+.5g}", f"{e['weight']:+.5g}", f"{e['value']:.5g}", f"{e['feature']:,}"]
+        [f"{e['contribution']:+.5g}", f"{e['weight']:+.5g}", f"{e['value']:.5g}", f"{e['number']:,}"]
         + ([terminal.printable(e["name"] or "")] if named else [])
         for e in told["entries"]
     ]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bigclf import files
 from bigclf.cli.evaluate import print_evaluation
 from bigclf.cli.inspect import (
     NOT_REPEATABLE,
@@ -138,23 +139,17 @@ def keep_held_out(model: Model, share: float, measured: AnyEvaluation, paths: li
 
 
 def kept_model(run_dir: str) -> str:
-    from bigclf import files
-
     return files.join(run_dir, "model.bigclf")
 
 
 def save(model: Model, path: str) -> None:
     """Write the model aside first: what is killed meanwhile leaves nothing there when the line is given again."""
-    from bigclf import files
-
     with files.together([path]) as place:
         model.save(place[path])
 
 
 def refuse_report(report: str, run_dir: str, resume: bool) -> None:
     """RunError where there is a report, but with ``resume`` that of the run in ``run_dir`` itself."""
-    from bigclf import files
-
     if resume:
         recover(run_dir)
         written_by(run_dir).refuse_foreign([report])
@@ -164,7 +159,6 @@ def refuse_report(report: str, run_dir: str, resume: bool) -> None:
 
 def written_by(run_dir: str) -> Record:
     """The record of what a run wrote outside of its directory."""
-    from bigclf import files
     from bigclf.cli.jobs.record import Record
     from bigclf.training.records.run_directory import WROTE
 
@@ -173,14 +167,11 @@ def written_by(run_dir: str) -> Record:
 
 def recover(run_dir: str) -> None:
     """Have a run again whose directory was to be removed when that was killed."""
-    from bigclf import files
-
     files.put_back(run_dir, if_holds="run.json")
 
 
 def write_report(model: Model, report: str, path: str, validate: str | None, run_dir: str, overwrite: bool) -> None:
     """What happened in the run is in ``model.result_``; the run's directory notes what it writes."""
-    from bigclf import files
     from bigclf.cli.report import write
 
     record = written_by(run_dir)
@@ -197,7 +188,6 @@ def prepare(ctx: click.Context, model: str, run_dir: str, *, overwrite: bool, re
     ------
     RunError : the output exists, its directory cannot be written, or an earlier run lies there or is under way.
     """
-    from bigclf import files
     from bigclf.training.records.lease import require_free
     from bigclf.training.records.run_directory import clear, take_back
 
@@ -239,7 +229,6 @@ def is_of_run(model: str, run_dir: str) -> bool:
 
 def allow_to_replace(model: str, run_dir: str) -> None:
     """Note in the run directory that its run replaces the model that is there now: then it goes on with --resume."""
-    from bigclf import files
     from bigclf.training.records.run_directory import REPLACES
 
     if files.exists(model):
@@ -250,7 +239,6 @@ def allow_to_replace(model: str, run_dir: str) -> None:
 
 def may_replace(model: str, run_dir: str) -> bool:
     """Whether the run in ``run_dir`` was begun with --overwrite over the model that is still there."""
-    from bigclf import files
     from bigclf.training.records.run_directory import REPLACES
 
     try:
@@ -280,8 +268,6 @@ def clear_away(run_dir: str) -> None:
 
 
 def has_run(run_dir: str) -> bool:
-    from bigclf import files
-
     return files.exists(files.join(run_dir, "run.json"))
 
 

@@ -152,8 +152,10 @@ def look(
 
 def _made(features: Mapping[str, object]) -> str:
     """Where the features come from."""
+    from bigclf.data.arrays import counted_from
+
     kind = str(features.get("kind", "?"))
-    return "numbered in the data, from 0" if kind == "given" else kind
+    return f"numbered in the data, from {counted_from(features)}" if kind == "given" else kind
 
 
 def _parquet(path: str) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 
 from bigclf import files
 from bigclf.conversion.shuffle import Plan
+from bigclf.data.arrays import made_alike
 from bigclf.data.chunk_table import GIVEN
 from bigclf.data.dataset import MANIFEST, Dataset
 from bigclf.data.label_sets import TEXT
@@ -69,6 +70,7 @@ def alike(plan: Plan, before: Dataset | None) -> Plan:
         return plan
     place = before.files[0]
     check_features(plan.features or GIVEN, before)
+    plan = plan._replace(features=before.features)
     if plan.weighted and not before.weighted:
         raise SchemaError("the shards there have no row weights, the new rows do", file=place, column="weight")
     dtype = before._known.facts.label_dtype
@@ -89,7 +91,7 @@ def alike(plan: Plan, before: Dataset | None) -> Plan:
 
 def check_features(features: Mapping[str, object], before: Dataset) -> None:
     """Refuse rows whose features were made in another way: SchemaError."""
-    if dict(features) != before.features:
+    if not made_alike(features, before.features):
         told = ", ".join(sorted(name for name in {*features, *before.features}
                                 if features.get(name) != before.features.get(name)))  # fmt: skip
         raise SchemaError(f"the shards there were made with other features (they differ in: {told}); convert with the "

@@ -19,6 +19,7 @@ from bigclf.conversion.resuming import Workplace
 from bigclf.conversion.text import pieces, readers
 from bigclf.conversion.text.parsed import Options, as_slab
 from bigclf.data.bad_rows import Reasons, left_out, too_many, with_way_out
+from bigclf.data.chunk_table import GIVEN
 from bigclf.data.dataset import MOST_MARKS, TARGET_NNZ, Dataset
 from bigclf.errors import DataError, MemoryBudgetError, RunError
 from bigclf.limits import memory_limit
@@ -286,10 +287,11 @@ class Converter:
 
 
 def made_by(options: Options) -> dict[str, object] | None:
-    """What shards and models say of features that are hashed names; None of those that are given."""
-    if options.hash_bits is None:
-        return None
-    return {"kind": "hashed names", "version": 1, "hash_bits": options.hash_bits}
+    """What shards and models say of features of text: that they are hashed names, or from which number on the text
+    counts them; None where there is nothing to say."""
+    if options.hash_bits is not None:
+        return {"kind": "hashed names", "version": 1, "hash_bits": options.hash_bits}
+    return {**GIVEN, "counted_from": options.index_base} if options.index_base else None
 
 
 def integral(labels: Iterable[float]) -> bool:

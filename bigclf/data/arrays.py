@@ -401,6 +401,17 @@ def listed_names(features: Mapping[str, object]) -> list[str] | None:
     return names if isinstance(names, list) else None
 
 
+def counted_from(features: Mapping[str, object]) -> int:
+    """The number that feature 0 has in the text that rows or a model were made of, as ``features`` tell: 1 of svmlight;
+    0 also of older ones, which do not tell."""
+    return int(str(features.get("counted_from", 0)))
+
+
+def made_alike(features: Mapping[str, object], others: Mapping[str, object]) -> bool:
+    """Whether features were made in the same way, whatever number the text gives to the first."""
+    return {**features, "counted_from": 0} == {**others, "counted_from": 0}
+
+
 def require_same_names(trained_on: Sequence[str], given: Sequence[str]) -> None:
     """Refuse columns of other names, or in another order, than a model was trained on.
 

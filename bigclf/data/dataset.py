@@ -563,10 +563,11 @@ class Dataset:
         with contextlib.suppress(OSError):  # no room: gathered again next time
             self._write(cache_directory("manifests"), self.digest, known)
 
-    def write_manifest(self, directory: str, conversion: Mapping[str, object] | None = None) -> None:
+    def write_manifest(self, directory: str, conversion: Mapping[str, object] | None = None, **made: object) -> None:
         """Write manifest and chunk table into ``directory``, where the files lie; ``conversion`` : what is to be known
-        of how they came about."""
-        self._write(directory, "", self._known._replace(conversion=conversion))
+        of how they came about; ``made`` : what is to be known of how features were made, beside what the files say."""
+        features = {**self.features, **made}
+        self._write(directory, "", self._known._replace(conversion=conversion, features=features))
 
     def origin(self) -> Origin:
         """By what the rows are known again: marks of the ``files``, of the ``sources`` that they were made of, and

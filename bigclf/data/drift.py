@@ -12,6 +12,7 @@ from typing import NamedTuple, NotRequired, TypedDict
 import numpy as np
 
 from bigclf import files
+from bigclf.data.arrays import counted_from
 from bigclf.data.dataset import Dataset
 from bigclf.errors import DataError, masked
 
@@ -141,7 +142,8 @@ def features_used(dataset: Dataset, found: list[Shard]) -> list[str]:
     if not unlike.any():
         return []
     s, k = divmod(int(np.where(unlike, far, 0).argmax()), far.shape[1])
-    told = f"feature {ids[k]} stands in {100 * counts[s, k] / n[s]:.1f} % of the rows looked at"
+    number = int(ids[k]) + counted_from(dataset.features)
+    told = f"feature {number} stands in {100 * counts[s, k] / n[s]:.1f} % of the rows looked at"
     return [f"{int(unlike.any(1).sum())} of {len(n)} shards looked at use features otherwise than chance explains: in "
             f"{found[files_at[s]].name} {told}, in all in {100 * whole[k]:.1f} %; what makes features may have changed "
             "between them"]  # fmt: skip

@@ -194,6 +194,7 @@ FEATURES = {
     "version": whole(1),
     "hash_bits": optional(or_none(whole(0, 32))),
     "names": optional(either(TEXTS, whole())),
+    "counted_from": optional(whole(0, 1)),
 }
 LEARNED = {"hash_bits": whole(0, 32), "rows": whole(), "n_features": whole(), "distinct_hashed": whole(),
            "file": text(), "digest": text()}  # fmt: skip

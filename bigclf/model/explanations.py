@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Required, TypeAlias, TypedDict
 import numpy as np
 
 from bigclf import files
+from bigclf.data.arrays import counted_from
 from bigclf.data.dataset import Stored, as_trained
 from bigclf.errors import DataError, RunError
 from bigclf.features.encode import (
@@ -44,7 +45,8 @@ NamesGiven: TypeAlias = str | os.PathLike[str] | Sequence[str] | Mapping[int, st
 class Entry(TypedDict, total=False):
     """A weight, of a class or in a row, and what is known of it."""
 
-    feature: Required[int]
+    feature: Required[int]  # its place in ``coef_``, from 0
+    number: Required[int]  # what the text that the model was trained on calls it: svmlight counts from 1
     name: Required[str | None]
     weight: Required[float]
     standard_error: float
@@ -90,10 +92,12 @@ class Names:
     ----------
     table : feature -> its name, or a tuple of all names that share it.
     hashed : whether features come from hashing, so that names that were not seen may share one too.
+    counted_from : the number that the data give to feature 0.
     """
 
-    def __init__(self, table: Mapping[int, str | tuple[str, ...]], hashed: bool = False) -> None:
+    def __init__(self, table: Mapping[int, str | tuple[str, ...]], hashed: bool = False, counted_from: int = 0) -> None:
         self.table, self.hashed = table, hashed
+        self.counted_from = counted_from
 
     def __bool__(self) -> bool:
         return bool(self.table)
@@ -181,25 +185,25 @@ def names_of(model: Model, names: NamesGiven | None = None) -> Names:
     names : None (those of the columns that the model's features were made of, or that its ``features`` list), a file
         (``read_names``), a sequence of d names, or a mapping from features to a name or several.
     """
-    features = model.features
+    features, first = model.features, counted_from(model.features)
     if names is None and model.learned:
         return ColumnNames(model.finisher.spec, model.finisher.learned)
     hashed = "hash" in str(features.get("kind", "")) or bool(features.get("hash_bits"))
     if names is None:
         names = features.get("names") or {}
     elif isinstance(names, str) or hasattr(names, "__fspath__"):
-        names = read_names(names)
+        names = read_names(names, first)
     if isinstance(names, Sequence):
         names = dict(enumerate(names))
     if not isinstance(names, Mapping):
         raise TypeError(f"names are a file, a sequence or a mapping from features, not {type(names).__name__}")
     table = {int(feature): name if isinstance(name, str) else tuple(name) for feature, name in names.items()}
-    return Names(table, hashed)
+    return Names(table, hashed, first)
 
 
-def read_names(path: str | os.PathLike[str]) -> dict[int, str | tuple[str, ...]]:
-    """Names from a text file: a line a feature, counted from 0, or lines ``feature<tab>name``, of which several may
-    have the same feature.
+def read_names(path: str | os.PathLike[str], first: int = 0) -> dict[int, str | tuple[str, ...]]:
+    """Names of features, which count from 0, from a text file: a line a feature in their order, or lines
+    ``feature<tab>name``, of which several may have the same feature; ``first`` : what these call feature 0.
 
     Raises
     ------
@@ -216,10 +220,11 @@ def read_names(path: str | os.PathLike[str]) -> dict[int, str | tuple[str, ...]]
     table: dict[int, str | tuple[str, ...]] = {}
     for number, line in enumerate(lines, 1):
         feature, tab, name = line.partition("\t")
-        if not tab or not feature.strip().isdecimal():
-            raise DataError("expected a feature (a number from 0), a tab and its name", file=path, line=number)
-        before = table.get(int(feature), ())
-        table[int(feature)] = (*((before,) if isinstance(before, str) else before), name) if before else name
+        if not tab or not feature.strip().isdecimal() or int(feature) < first:
+            raise DataError(f"expected a feature (a number from {first}), a tab and its name", file=path, line=number)
+        place = int(feature) - first
+        before = table.get(place, ())
+        table[place] = (*((before,) if isinstance(before, str) else before), name) if before else name
     return table
 
 
@@ -318,10 +323,10 @@ def explain(
     Returns
     -------
     dict : ``classes``, a list of dicts with the ``class`` (None: numbers), its ``bias``, how many weights are not 0
-    (``nonzero``), and lists ``for`` and ``against`` of dicts ``feature, name, weight`` and, where they are known,
-    ``standard_error`` (of the method's Gaussian over the weight), ``rows``, ``rows_in_class``; the largest first. Of
-    two classes ``against`` is empty: what speaks against one speaks for the other, with the sign turned so that a
-    weight is always that *for* its class. ``warnings`` of collisions; ``notes``: of those that rarely matter.
+    (``nonzero``), and lists ``for`` and ``against`` of dicts ``feature, number, name, weight`` and, where they are
+    known, ``standard_error`` (of the method's Gaussian over the weight), ``rows``, ``rows_in_class``; the largest
+    first. Of two classes ``against`` is empty: what speaks against one speaks for the other, with the sign turned so
+    that a weight is always that *for* its class. ``warnings`` of collisions; ``notes``: of those that rarely matter.
 
     Raises
     ------
@@ -383,7 +388,8 @@ def largest(values: np.ndarray, top: int) -> list[int]:
 
 
 def _entry(feature: int, weight: float, names: Names, variance: float | None) -> Entry:
-    entry: Entry = {"feature": int(feature), "name": names.text(feature), "weight": float(weight)}
+    number = int(feature) + names.counted_from
+    entry: Entry = {"feature": int(feature), "number": number, "name": names.text(feature), "weight": float(weight)}
     return entry if variance is None else {**entry, "standard_error": float(np.sqrt(variance))}
 
 
@@ -445,9 +451,9 @@ def explain_row(
     Returns
     -------
     dict : ``prediction``, ``class`` (that the score is for; None: numbers), ``score`` = ``bias`` + the sum of
-    ``contribution`` over all entries, ``entries`` (dicts ``feature, name, value, weight, contribution``), ``others``
-    (the sum over entries not listed), ``unknown`` (entries of features that the model does not know), ``warnings``,
-    ``notes``.
+    ``contribution`` over all entries, ``entries`` (dicts ``feature, number, name, value, weight, contribution``),
+    ``others`` (the sum over entries not listed), ``unknown`` (entries of features that the model does not know),
+    ``warnings``, ``notes``.
     """
     if model.voted:
         raise RunError("a voted perceptron decides by the votes of many vectors: no entry adds a number of its own")

@@ -511,7 +511,7 @@ def _weight_table(each: ClassWeights) -> Table:
     columns += [("std. error", "number")] * sure + [("rows", "number")] * counted
     rows = []
     for entry in entries:
-        name = f"{entry['name']} ({entry['feature']})" if entry["name"] else str(entry["feature"])
+        name = f"{entry['name']} ({entry['number']})" if entry["name"] else str(entry["number"])
         row: list[Any] = [name, Bar(f"{entry['weight']:+.4g}", abs(entry["weight"]) / most, entry["weight"] < 0)]
         row += [f"{entry['standard_error']:.3g}"] if sure else []
         rows.append(row + ([f"{entry['rows']:,}"] if counted else []))

@@ -507,7 +507,9 @@ def test_write_shards_takes_blocks_back(tmp_path):
     ds = convert(source(tmp_path, text_of()), tmp_path / "s", chunk_nnz=300)
     blocks = (ds.decode(0, int(g)) for g in range(ds.n_chunks))
     flat = ((b.indptr, b.indices, b.values, b.labels, b.weights) for b in blocks)
-    copy = write_shards(flat, tmp_path / "t", classes=ds.classes, n_features=ds.n_features, chunk_nnz=300)
+    copy = write_shards(
+        flat, tmp_path / "t", classes=ds.classes, n_features=ds.n_features, chunk_nnz=300, features=ds.features
+    )
     assert digest(tmp_path / "s") == digest(tmp_path / "t") and not copy.weighted
 
 

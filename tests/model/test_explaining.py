@@ -11,6 +11,8 @@ from sklearn.datasets import dump_svmlight_file
 from test_cli import bigclf, error_of
 
 from bigclf.api.fit import fit
+from bigclf.conversion.convert import convert
+from bigclf.data.dataset import Dataset
 from bigclf.errors import DataError, RunError
 from bigclf.model.explanations import explain, explain_row, largest, names_of, stored_row, variances_of
 from bigclf.model.model import Model
@@ -195,6 +197,33 @@ def test_a_row_of_text_is_explained_as_that_of_shards(stored, tmp_path):
     (tmp_path / "t.csv").write_text("a,b\n1,2\n")
     told = error_of("explain", path / "m", "--row", 0, "--data", tmp_path / "t.csv", "--format", "csv", code=2)
     assert "trained on sparse rows" in told
+
+
+def test_features_are_shown_with_the_numbers_that_the_text_has(tmp_path):
+    """svmlight counts from 1, arrays and what Python gets from 0; of older shards nothing is known."""
+    text, lists = tmp_path / "t.svm", tmp_path / "l.svm"
+    text.write_text("1 3:2\n-1 6:1\n1 1:1\n")
+    lists.write_text("1,2 3:2\n2 6:1\n")
+    rows = convert(text, tmp_path / "s", workers=1)
+    convert(lists, tmp_path / "l", several_labels=True)
+    told = [Dataset(str(tmp_path / name)).features.get("counted_from") for name in ("s", "s/*.parquet", "l")]
+    assert told == [1, 1, 1] and "from 1" in bigclf("inspect", tmp_path / "l")[0]
+    assert "counted_from" not in convert(text, tmp_path / "zero", index_base=0, workers=1).features
+    made(features=rows.features).save(tmp_path / "m")
+    (tmp_path / "names").write_text("6\tsix\n")
+    (tmp_path / "none").write_text("0\tnone\n")
+    told = json.loads(bigclf("explain", tmp_path / "m", "--names", tmp_path / "names", "--json")[0])
+    best = told["classes"][1]["for"][0]
+    assert (best["feature"], best["number"], best["name"]) == (5, 6, "six")
+    (table,) = [line for line in bigclf("explain", tmp_path / "m", "--class", 1)[0].splitlines() if "+3" in line]
+    row = bigclf("explain", tmp_path / "m", "--row", 0, "--data", text)[0]
+    assert table.split() == ["+3", "6"] and ["+0", "+0", "2", "3"] in [line.split() for line in row.splitlines()]
+    bigclf("report", tmp_path / "m", "-o", tmp_path / "r.html")
+    assert ">6</td>" in (tmp_path / "r.html").read_text()
+    assert "number from 1" in error_of("explain", tmp_path / "m", "--names", tmp_path / "none", code=3)
+    before = shards_of(str(tmp_path / "old"), *random_rows(9, D))
+    grown = convert(text, tmp_path / "old", append=True, workers=1)
+    assert grown.features == before.features == {"kind": "given", "version": 1}
 
 
 OWN_READER = """

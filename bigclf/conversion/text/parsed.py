@@ -85,13 +85,14 @@ def one_row(indices: np.ndarray, values: np.ndarray, options: Options) -> tuple[
     """
     if indices.size and (indices.min() < 0 or indices.max() >= options.limit):
         wrong = indices[np.argmax((indices < 0) | (indices >= options.limit))]
-        raise ValueError(f"the index {wrong} is negative or beyond the {options.limit:,} features")
+        raise ValueError(f"the index {wrong + options.index_base} is negative or beyond the {options.limit:,} features")
     indices, values = np.array(indices, np.int64), np.array(values, np.float64)
     end, fit = ascend(0, indices.size, indices, values, np.empty_like(indices), np.empty_like(values))
     indices, values = indices[:end], values[:end]
     if not fit:
         at = int(np.argmax(~(np.abs(values) <= FLOAT32_MAX)))
-        raise ValueError(f"the value {values[at]:g} of the feature {indices[at]} is not finite or beyond the range of "
+        feature = indices[at] + options.index_base
+        raise ValueError(f"the value {values[at]:g} of the feature {feature} is not finite or beyond the range of "
                          f"float32 ({FLOAT32_MAX:.3g})")  # fmt: skip
     return indices, values
 
