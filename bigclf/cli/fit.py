@@ -89,7 +89,9 @@ def command(
         bits, said = asked.said.get("hash_bits"), asked.format is not None
         rows, test = columns.sparse(rows, test, form, keywords, bad, bits, said)
     else:
-        asked.refuse_without_features(form, bool(holdout))
+        if holdout:
+            asked.refuse_holdout(rows, form, keywords.get("columns") or {})
+        asked.refuse_without_features(form)
     again = terminal.command_line(ctx, resume=True)
     if overwrite:
         allow_to_replace(model, run_dir)

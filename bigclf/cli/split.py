@@ -19,22 +19,27 @@ from bigclf.units import plural
               help="The parts, each a directory in OUT, and their shares of the rows.")  # fmt: skip
 @click.option("--by", metavar="COL", help="Rows with the same value in this column stay together.")
 @click.option("--order", metavar="COL", help="The parts follow each other along this column, such as a time.")
+@click.option("--columns", metavar="ROLE=NAME,...", help="Column names, by role, for Parquet files not written by"
+              " bigclf; ROLE is label, weight, features, or indices and values. The parts need none.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Another one gives other parts.")
 @click.option("--memory", type=terminal.SIZE, default="256MB", show_default=True, help="What this may allocate.")
 @terminal.overwrite_option
 @terminal.json_option
-def command(data: tuple[str, ...], out: str, shares: str, as_json: bool, **options: Any) -> None:
+def command(data: tuple[str, ...], out: str, shares: str, columns: str | None, as_json: bool, **options: Any) -> None:
     """Split the rows of the shards DATA into parts in the directory OUT.
 
     Without --by and --order, a hash of each row decides: equal rows stay together, and earlier rows stay in their part
     when the data grow.
     """
     from bigclf.conversion.split import split
+    from bigclf.data.dataset import Dataset
 
     parts = _parts(shares)
+    names = terminal.names_option(columns, "--columns") if columns else None
     require_free(out, below=False)
     with terminal.usage_errors():
-        found = split(list(data) if len(data) > 1 else data[0], out, parts, **options)
+        source = list(data) if len(data) > 1 else data[0]
+        found = split(source if names is None else Dataset(source, columns=names), out, parts, **options)
     if as_json:
         terminal.emit_json({name: describe(part) for name, part in found.items()})
         return

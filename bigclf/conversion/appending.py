@@ -18,7 +18,6 @@ from bigclf.conversion.shuffle import Plan
 from bigclf.data.arrays import made_alike
 from bigclf.data.chunk_table import GIVEN
 from bigclf.data.dataset import MANIFEST, Dataset
-from bigclf.data.label_sets import TEXT
 from bigclf.errors import DataError, RunError, SchemaError
 from bigclf.files.formats import DEFAULT, HASHED
 
@@ -81,7 +80,7 @@ def alike(plan: Plan, before: Dataset | None) -> Plan:
     if plan.classes is None:
         raise SchemaError("the labels there are classes, the new ones too many numbers to be that", file=place,
                           column="label")  # fmt: skip
-    mine = TEXT if plan.sets else "str" if plan.classes.dtype.kind == "U" else plan.classes.dtype.name
+    mine = plan.sets or ("str" if plan.classes.dtype.kind == "U" else plan.classes.dtype.name)
     if mine != dtype:
         if (mine, dtype) != ("int64", "float64"):
             raise SchemaError(f"labels are {dtype} there and {mine} in the new rows", file=place, column="label")

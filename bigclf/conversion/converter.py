@@ -397,6 +397,7 @@ def write_shards(
     features: Mapping[str, object] | None = None,
     memory: float | str = "256MB",
     overwrite: bool = False,
+    sets: str = "",
 ) -> Dataset:
     """Write rows from memory as shards, in their order or shuffled.
 
@@ -409,6 +410,7 @@ def write_shards(
         is asked once every block has been seen for the classes and the place of each code among them, float64 [K].
     n_features : columns; None takes the largest index plus one; a function is asked once every block has been seen.
     memory : bytes to allocate besides the blocks, about.
+    sets : the kind of sets of labels that ``classes`` are (``label_sets``), each as one text; "": they are none.
 
     Raises
     ------
@@ -437,7 +439,7 @@ def write_shards(
         codes = None if known is None else np.arange(known.size, dtype=np.float64)
         width = n_features() if callable(n_features) else n_features
         plan = plan_of(converter, bounds, codes, known, width, features, chunk_nnz)
-        converter.write(plan._replace(ranks=ranks), {})
+        converter.write(plan._replace(ranks=ranks, sets=sets), {})
     return Dataset(out)
 
 

@@ -262,7 +262,7 @@ class Plan(NamedTuple):
     room : bytes this may allocate, about.
     ranks : float64 [K], the places in ``classes`` of ``codes``; None: they have the same order.
     raw : the runs hold raw features of columns, to be finished as ``features`` says.
-    sets : ``classes`` are sets of labels, each as one text.
+    sets : the kind of sets of labels that ``classes`` are, each as one text; "": they are none.
     """
 
     runs: list[Run]
@@ -279,7 +279,7 @@ class Plan(NamedTuple):
     room: int
     ranks: np.ndarray | None = None
     raw: bool = False
-    sets: bool = False
+    sets: str = ""
 
 
 def shard_path(plan: Plan, number: int) -> str:

@@ -68,9 +68,6 @@ def split(
         or is or holds an input.
     """
     dataset = data if isinstance(data, Dataset) else Dataset(data)
-    if dataset.sets is not None:
-        message = "split knows no rows with lists of labels yet; cut the Parquet files with another program"
-        raise DataError(message, file=dataset.files[0], column=dataset.layout.label)
     bounds = _bounds(parts)
     if by is not None and order is not None:
         raise ValueError("by and order are two ways to split: take one of them")
@@ -121,9 +118,10 @@ def _write(dataset: Dataset, out: str, number: int, choose: Choose, memory: floa
                 if mine.any():
                     yield selected(block, mine)
 
+    classes, kind = (dataset.classes, "") if dataset.sets is None else (dataset.sets.texts(), dataset.sets.kind)
     found = write_shards(
-        rows(), out, classes=dataset.classes, n_features=dataset.n_features, features=dataset.features, memory=memory,
-        overwrite=overwrite,
+        rows(), out, classes=classes, n_features=dataset.n_features, features=dataset.features, memory=memory,
+        overwrite=overwrite, sets=kind,
     )  # fmt: skip
     source = files.parent_directory(dataset.files[0])
     for name in OF_COLUMNS:  # what was learned of raw columns goes with the rows

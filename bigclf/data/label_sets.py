@@ -15,7 +15,6 @@ import numpy as np
 from bigclf.errors import DataError
 from bigclf.features.arrow import as_numpy, in_arrow, texts_in_arrow
 from bigclf.features.label_cells import BETWEEN as OF_TEXTS
-from bigclf.features.label_cells import split
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -116,11 +115,11 @@ def of_texts(texts: Sequence[str], rows: Sequence[int], kind: str) -> LabelSets:
     return LabelSets(labels, indptr, members.astype(np.int32), np.array(rows, np.int64))
 
 
-def as_lists(texts: np.ndarray) -> pa.Array:
-    """Sets of texts, each as one text [m], as a column of lists."""
+def as_lists(texts: np.ndarray, kind: str = TEXT) -> pa.Array:
+    """Sets, each as one text [m], as a column of lists of texts; ``kind`` : of the sets."""
     import pyarrow as pa
 
-    sets = [split(text) for text in texts.tolist()]
+    sets = [text.split(BETWEEN[kind]) if text else [] for text in texts.tolist()]
     indptr = np.cumsum([0, *map(len, sets)])
     return pa.ListArray.from_arrays(in_arrow(indptr.astype(np.int32)), texts_in_arrow(list(itertools.chain(*sets))))
 

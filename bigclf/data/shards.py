@@ -842,7 +842,7 @@ class ShardWriter:
     binary : leave the values out: each is 1.
     weighted : write the column ``weight``.
     features : how the features were made.
-    sets : the classes are sets of labels, each as one text (``label_sets``); what is written are lists.
+    sets : the classes are sets of labels of this kind, each as one text (``label_sets``); what is written are lists.
     """
 
     def __init__(
@@ -855,7 +855,7 @@ class ShardWriter:
         binary: bool = False,
         weighted: bool = False,
         features: Mapping[str, object] | None = None,
-        sets: bool = False,
+        sets: str = "",
     ) -> None:
         self.sets = sets
         self.real = classes is None
@@ -960,7 +960,7 @@ class ShardWriter:
             if field.name in ("indices", "values"):
                 columns.append(pa.ListArray.from_arrays(offsets, in_arrow(array), type=field.type))
             elif self.sets and field.name == "label":
-                columns.append(label_sets.as_lists(array).cast(field.type))
+                columns.append(label_sets.as_lists(array, self.sets).cast(field.type))
             else:
                 columns.append(in_arrow(array, field.type))
         return pa.Table.from_arrays(columns, schema=self.schema)
@@ -994,7 +994,7 @@ class ShardWriter:
         }
 
 
-def shard_schema(classes: np.ndarray, index_width: int, binary: bool, weighted: bool, sets: bool = False) -> pa.Schema:
+def shard_schema(classes: np.ndarray, index_width: int, binary: bool, weighted: bool, sets: str = "") -> pa.Schema:
     """Arrow schema of a shard; nothing in it may be null."""
     import pyarrow as pa
 
@@ -1002,7 +1002,9 @@ def shard_schema(classes: np.ndarray, index_width: int, binary: bool, weighted: 
         return pa.list_(pa.field("element", item, nullable=False))
 
     label = pa.string() if classes.dtype.kind == "U" else pa.from_numpy_dtype(classes.dtype)
-    fields = [("label", listed(label) if sets else label)]
+    if sets:
+        label = listed(pa.int64() if sets == label_sets.WHOLE else pa.string())
+    fields = [("label", label)]
     fields += [("indices", listed(pa.int64() if index_width == 8 else pa.int32()))]
     fields += [] if binary else [("values", listed(pa.float32()))]
     fields += [("weight", pa.float32())] if weighted else []

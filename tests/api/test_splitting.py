@@ -7,6 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from making import random_rows, shards_of
+from test_cli import bigclf as bigclf_
+from test_cli import error_of
 
 import bigclf
 from bigclf.conversion import split
@@ -44,6 +46,27 @@ def test_every_row_goes_to_one_part_and_equal_rows_to_the_same(tmp_path, dataset
     assert sorted(row for part in each for row in part) == sorted(rows_of(dataset))
     features = [{row[1:] for row in part} for part in each]
     assert not features[0] & features[1] and not features[0] & features[2] and not features[1] & features[2]
+
+
+@pytest.mark.parametrize("labels", [[2, 10, 1], ["b", "a c", "z"]])
+def test_rows_with_lists_of_labels_are_parted_too(tmp_path, labels):
+    x, _ = random_rows(60, 40)
+    sets = [[label for k, label in enumerate(labels) if row % (k + 2) == 0] for row in range(60)]
+    parts = {"i": x.indices, "v": x.data}
+    entries = {name: [one.tolist() for one in np.split(all_, x.indptr[1:-1])] for name, all_ in parts.items()}
+    pq.write_table(pa.table({"y": sets, **entries}), tmp_path / "rows.parquet")
+    names = ("--columns", "label=y,indices=i,values=v")
+    said = error_of("fit", tmp_path / "rows.parquet", "-o", tmp_path / "m", *names, "--holdout", "0.5", code=2)
+    assert f"`bigclf split {tmp_path}/rows.parquet parts {' '.join(names)}`" in said
+    bigclf_("split", tmp_path / "rows.parquet", tmp_path / "a", *names, "--parts", "one=0.5,two=0.5")
+    found = [pq.read_table(tmp_path / "a" / part) for part in ("one", "two")]
+    rows = [row for part in found for row in zip(*(part[name].to_pylist() for name in part.column_names), strict=True)]
+    wanted = [sorted(each) for each in sets]
+    assert sorted(map(str, rows)) == sorted(map(str, zip(wanted, *entries.values(), strict=True)))
+    assert bigclf.Dataset(str(tmp_path / "a" / "one")).classes.tolist() == sorted(labels)
+    (tmp_path / "t.svm").write_text("1,2 1:1\n3 2:1\n")
+    said = error_of("fit", tmp_path / "t.svm", "-o", tmp_path / "m", "--holdout", "0.5", code=2)
+    assert f"`bigclf convert {tmp_path}/t.svm shards --several-labels`, `bigclf split shards parts`, then fit" in said
 
 
 def test_the_parts_depend_on_rows_and_seed_alone(tmp_path, dataset):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict, TypeVar
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, TypedDict, TypeVar
 
 import click
 
@@ -143,14 +144,24 @@ class Asked(NamedTuple):
             form = self.format or ("spec" not in self.said and format_by_name(data[0], self.said)) or None
             return form, features_of(self.said, data, form)
 
-    def refuse_without_features(self, form: str | None, holdout: bool = False) -> None:
+    def refuse_holdout(self, data: Sequence[str], form: str | None, names: Mapping[str, str]) -> NoReturn:
+        """UsageError naming the commands that hold a part of other rows out; ``names`` : of columns, by role."""
+        from bigclf.model.raw_input import have_several_labels
+
+        rows, first = shlex.join(data), ""
+        if form:
+            options = [] if self.format is None else ["--format", self.format]
+            options += ["--several-labels"] if have_several_labels(list(data), form) else []
+            first, rows = f"`{' '.join(['bigclf convert', rows, 'shards', *options])}`, ", "shards"
+        named = shlex.join(["--columns", ",".join("=".join(pair) for pair in names.items())]) if names else ""
+        raise click.UsageError("--holdout is for raw tables and texts: --format csv, tsv, jsonl, text or parquet; of "
+                               f"other rows, hold a part out first: {first}"
+                               f"`{f'bigclf split {rows} parts {named}'.rstrip()}`, then fit parts/train "
+                               "--evaluate parts/test")  # fmt: skip
+
+    def refuse_without_features(self, form: str | None) -> None:
         """UsageError naming the first option that has no effect on shards."""
         bad = ("on-bad-rows", self.bad), ("max-bad-fraction", self.most_bad)
-        if holdout:
-            first = "`bigclf convert` makes shards of them, and " if form else ""
-            raise click.UsageError("--holdout is for raw tables and texts: --format csv, tsv, jsonl, text or parquet; "
-                                   f"of other rows, {first}`bigclf split SHARDS parts` holds a part out: fit "
-                                   "parts/train --evaluate parts/test")  # fmt: skip
         for name, there in (*bad, ("format", form or None), *self.said.items()):
             if there is not None:
                 raise click.UsageError(f"--{name} is for raw tables and texts: --format csv, tsv, jsonl, text or "

@@ -28,6 +28,7 @@ from bigclf.conversion.tables.reading import Bad, Batch, TableJob
 from bigclf.conversion.text.pieces import PIECE_BITS, ROW_BITS, Source, Task
 from bigclf.data.bad_rows import MOST_KINDS, Reasons, kind_of, with_way_out
 from bigclf.data.dataset import Dataset
+from bigclf.data.label_sets import TEXT
 from bigclf.errors import DataError, SchemaError, masked
 from bigclf.features import encode, label_cells, values
 from bigclf.features.encode import COLLIDING, collisions_text
@@ -525,7 +526,7 @@ class _Columns(Converter):
         label = job.spec.label
         codes, classes, ranks = self._classes(label)
         plan = plan_of(self, bounds, codes, classes, learned.n_features, features, chunk_nnz)
-        sets = label is not None and label.several
+        sets = TEXT if label is not None and label.several else ""
         return plan._replace(binary=learned.binary, ranks=ranks, raw=True, sets=sets)
 
     def _classes(self, label: Label | None) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]:
