@@ -414,9 +414,10 @@ def require_labels(model: Model, dataset: Dataset) -> None:
     if model.multilabel != (dataset.sets is not None):
         theirs, mine = ("one label", "several a row") if model.multilabel else ("a list of labels", "one class a row")
         message = f"each of these rows has {theirs}, and the model gives {mine}"
-        raise DataError(message, file=dataset.files[0], column=dataset.layout.label)
+        column = None if dataset.made_of else dataset.layout.label  # text has no columns
+        raise DataError(message, file=dataset.made_of or dataset.files[0], column=column)
     if dataset.label_range is None and (model.regression or (dataset.classes.size == 0 and dataset.sets is None)):
-        raise DataError("there are no labels to measure the model by", file=dataset.files[0])
+        raise DataError("there are no labels to measure the model by", file=dataset.made_of or dataset.files[0])
 
 
 def no_part(model: Model, *, exact: bool, rows: int = 0, first: int = 0) -> AnyPart:

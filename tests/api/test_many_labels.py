@@ -267,8 +267,15 @@ def test_what_knows_no_lists_of_labels_says_so(trained, tmp_path):
         bigclf.fit(X, y, algo="dcd_mc", progress=False)
     with pytest.raises(RunError, match="no form for several labels a row"):
         model.export(tmp_path / "m.sql", "sql")
+    one = bigclf.fit(X, y[:, 0], algo="dcd", progress=False)
     with pytest.raises(DataError, match="has a list of labels, and the model gives one class a row"):
-        bigclf.evaluate(bigclf.fit(X, y[:, 0], algo="dcd", progress=False), path)
+        bigclf.evaluate(one, path)
+    (tmp_path / "rows.svm").write_text("0,1 1:1\n1 2:1\n")
+    with pytest.raises(
+        DataError, match=r"rows\.svm: each of these rows has a list"
+    ) as caught:  # not what was made of it
+        bigclf.evaluate(one, str(tmp_path / "rows.svm"))
+    assert caught.value.file == str(tmp_path / "rows.svm")
 
 
 def test_a_run_goes_on_where_it_stopped(trained, tmp_path):
