@@ -219,8 +219,8 @@ def _check_as_text(inputs: Sequence[Input], out: str) -> None:
         check_csv(passing, one.path)
         first = passing if number == 0 else first
         if other := sorted(set(passing) ^ set(first)):
-            raise DataError(f"column {other[0]} is not in both this file and the first, {inputs[0].path}; choose those"
-                            " that all have with keep, --keep", file=one.path)  # fmt: skip
+            raise DataError(f"column {other[0]} is not in both this file and the first, {inputs[0].path}; name"
+                            " those that all have: --keep NAME,... (keep=[...])", file=one.path)  # fmt: skip
 
 
 def _free_name(name: str, taken: Sequence[str]) -> str:

@@ -168,7 +168,10 @@ def as_called(names: Sequence[str], own: Sequence[str], path: str) -> dict[str, 
     """How columns that pass through are called in the output, beside ``own``."""
     called = {name: f"input_{name}" if name in own else name for name in names}
     if len(set(called.values()) - set(own)) < len(called):
-        raise DataError("two columns would have the same name in the output; choose some with keep, --keep", file=path)
+        raise DataError(
+            "two columns would have the same name in the output; name those to copy: --keep NAME,... (keep=[...])",
+            file=path,
+        )
     return called
 
 

@@ -95,12 +95,19 @@ def lists(labels: np.ndarray, indptr: np.ndarray, members: np.ndarray) -> pa.Arr
     return pa.ListArray.from_arrays(in_arrow(indptr.astype(np.int32)), items)
 
 
-def as_csv(sets: pa.Array) -> pa.Array:
-    """A column of lists as text, joined by commas."""
+def as_csv(sets: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """A column of lists as text, joined by commas; a null in a list is an empty text."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    return pc.binary_join(sets.cast(pa.list_(pa.string())), texts_in_arrow([","])[0])
+    if isinstance(sets, pa.ChunkedArray):
+        return pa.chunked_array([as_csv(chunk) for chunk in sets.chunks], pa.string())
+    texts, items = sets.cast(pa.list_(pa.string())), sets.flatten().cast(pa.string())
+    if items.null_count:
+        ends = np.cumsum([0, *pc.list_value_length(texts).fill_null(0).to_pylist()])
+        mask = texts.is_null() if texts.null_count else None
+        texts = pa.ListArray.from_arrays(in_arrow(ends.astype(np.int32)), items.fill_null(""), mask=mask)
+    return pc.binary_join(texts, texts_in_arrow([","])[0])
 
 
 # From texts

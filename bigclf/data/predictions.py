@@ -16,6 +16,7 @@ import numpy as np
 
 from bigclf import files
 from bigclf.data import shards
+from bigclf.data.label_sets import as_csv, item_kind
 from bigclf.errors import DataError, RunError
 from bigclf.features.arrow import in_arrow, texts_in_arrow
 
@@ -219,7 +220,8 @@ def check_csv(columns: ArrowColumns, path: str) -> None:
     for name, column in columns.items():
         kind = _plain_type(column.type)
         if any(holds(kind) for holds in others):
-            raise DataError(f"holds {kind}, which CSV cannot; leave it out with keep, --keep, or write Parquet",
+            raise DataError(f"holds {kind}, which CSV cannot; write Parquet, to a directory, or name the other "
+                            "columns: --keep NAME,... (keep=[...])",
                             file=path, column=name)  # fmt: skip
 
 
@@ -259,7 +261,7 @@ def _append_csv(stream: IO[bytes], path: str, names: list[str], before: Mapping[
     with pyarrow.csv.CSVWriter(stream, schema, write_options=options) as writer:
         for table in _row_groups(path):
             texts = [texts_in_arrow([text] * table.num_rows) for text in before.values()]
-            columns = [table.column(name).cast(types[name]) for name in names]
+            columns = [_as_plain(table.column(name), types[name]) for name in names]
             writer.write_table(pa.table([*texts, *columns], schema=schema))
 
 
@@ -271,7 +273,14 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
         return _plain_type(kind.value_type)
     if isinstance(kind, pa.BaseExtensionType):
         return _plain_type(kind.storage_type)
+    if item_kind(kind) is not None:  # joined by commas, as lists of labels that are predicted
+        return pa.string()
     return pa.large_string() if pa.types.is_string_view(kind) else kind
+
+
+def _as_plain(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """A column as the ``_plain_type`` of its own."""
+    return (as_csv(column) if item_kind(column.type) is not None else column).cast(kind)
 
 
 def _row_groups(path: str) -> Iterator[pa.Table]:

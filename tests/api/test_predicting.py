@@ -253,16 +253,20 @@ def test_what_csv_cannot_hold_is_refused_before_the_first_row(columns, tmp_path)
     other = tmp_path / "other.csv"
     table.drop(columns="id").to_csv(other, index=False)
     nested = tmp_path / "n.parquet"
-    pq.write_table(pa.table({"a": [1.0], "t": ["red"], "tags": [["u"]], "raw": [b"u"]}), nested)
+    pq.write_table(pa.table({"a": [1.0], "t": ["red"], "tags": [[0.5]], "raw": [b"u"], "labels": [["u", "v"]]}), nested)
     there, never = sorted(os.listdir(tmp_path)), Stop(1)
     with pytest.raises(RunError, match="rows.csv: is an input; write to another place"):
         predict(model, path, path, overwrite=True, progress=never)
-    with pytest.raises(DataError, match="other.csv: column id is not in both this file and the first, .*rows.csv; cho"):
+    with pytest.raises(
+        DataError, match="other.csv: column id is not in both this file and the first, .*rows.csv; name"
+    ):
         predict(model, [path, str(other)], str(tmp_path / "said.csv"), progress=never)
     for keep, kind in (["tags", "list<.*>"], ["raw", "binary"]):
         with pytest.raises(DataError, match=f"n.parquet, column {keep}: holds {kind}, which CSV cannot"):
             predict(columns["parquet"], str(nested), str(tmp_path / "said.csv"), keep=[keep], progress=never)
     assert sorted(os.listdir(tmp_path)) == there and never.planned is None
+    predict(columns["parquet"], str(nested), str(tmp_path / "lists.csv"), keep=["labels"])
+    assert pd.read_csv(tmp_path / "lists.csv").labels.tolist() == ["u,v"]
     predict(model, [path, str(other)], str(tmp_path / "said.csv"), keep=["row"])
     assert pd.read_csv(tmp_path / "said.csv").columns.tolist() == ["file", "row", "input_row", "prediction"]
 
