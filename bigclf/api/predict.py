@@ -464,8 +464,10 @@ def _of_text(asked: Asked, rows: TextRows, totals: Totals) -> Iterator[Columns |
 
 def _note(totals: Totals, found: Rows) -> None:
     """Keep in the totals what shows at the end of a file alone."""
-    labels = found.block.labels
+    every = found.block.labels
+    labels = every[~np.isnan(every)]
     for name, there in (
+        ("unlabelled", labels.size < every.size),
         ("queries", found.queries),
         ("fractions", (labels != np.rint(labels)).any()),
         ("beyond", (np.abs(labels) >= 2**53).any()),
@@ -475,8 +477,13 @@ def _note(totals: Totals, found: Rows) -> None:
 
 
 def _with_labels(columns: ArrowColumns, totals: Totals) -> Columns:
-    """Labels as whole numbers, where all are."""
-    return columns if totals["fractions"] else {**columns, "label": columns["label"].cast("int64")}
+    """Labels as whole numbers, where all are, and null where there is none."""
+    import pyarrow.compute as pc
+
+    labels = columns["label"]
+    if totals.get("unlabelled"):
+        labels = pc.if_else(pc.is_nan(labels), None, labels)
+    return {**columns, "label": labels if totals["fractions"] else labels.cast("int64")}
 
 
 # Raw files

@@ -173,6 +173,8 @@ def print_converted(dataset: Dataset, out: str, for_tests: bool = False) -> None
     print_warnings(dataset)
     loss = " --loss epsilon_insensitive" if dataset.classes is None else ""
     line = f"bigclf evaluate MODEL {out}" if for_tests else f"bigclf fit {out} -o model.bigclf{loss}"
+    if dataset.classes is not None and not dataset.classes.size:  # no label to learn or to measure by
+        line = f"bigclf predict MODEL {out} -o predictions"
     click.echo(f"  next: {click.style(line, bold=True)}")
 
 

@@ -440,7 +440,7 @@ def in_order(model: Model, data: Any, memory: float | str) -> Iterator[Stored | 
             several = have_several_labels(data, form, model.multilabel)
             for number, path in enumerate(files.expand(data)):
                 if reader.example and not several:
-                    options = parsing_options(reader, form, None, None, told["hash_bits"])
+                    options = parsing_options(reader, form, None, None, told["hash_bits"])._replace(unlabelled=True)
                     made.append((path, TextRows(look_at(path, number), reader, options, max(room // 8, PIECE))))
                     continue
                 out = files.join(scratch, f"{number:05d}")

@@ -3,6 +3,7 @@
 import gzip
 import itertools
 import json
+import math
 import os
 import subprocess
 import sys
@@ -21,7 +22,8 @@ from test_cli import bigclf as cli
 import bigclf
 from bigclf.api import predict as predicting
 from bigclf.api.predict import LOCK, predict
-from bigclf.conversion.text import pieces
+from bigclf.conversion.text import pieces, svmlight, vowpal_wabbit
+from bigclf.conversion.text.parsed import Options
 from bigclf.data import dataset as dataset_module
 from bigclf.data import predictions, shards
 from bigclf.errors import DataError, RunError
@@ -574,6 +576,28 @@ def test_labels_of_text_are_whole_numbers_where_all_are(sparse, tmp_path, monkey
     whole, other = (scored(sparse[0], str(tmp_path / f"{name}.svm"), tmp_path / name) for name in ("whole", "not"))
     assert whole["label"].type == pa.int64() and whole["label"].to_pylist() == [1] * 59 + [3]
     assert other["label"].type == pa.float64() and other["label"].to_pylist() == [1.0] * 59 + [2.5]
+
+
+def test_rows_of_text_need_no_label_to_be_predicted(sparse, tmp_path):
+    rows = drawn(40, ALIKE["values"])
+    labelled = svm(rows, ["1"] * 40).splitlines()
+    expected = scored(sparse[0], written_lines(tmp_path / "all.svm", labelled), tmp_path / "all")
+    some = [line if k % 3 else line.partition(" ")[2] for k, line in enumerate(labelled)]
+    found = scored(sparse[0], written_lines(tmp_path / "some.svm", ["# none", *some]), tmp_path / "some")
+    assert found["label"].to_pylist() == [1 if k % 3 else None for k in range(40)] and found["label"].type == pa.int64()
+    assert found.drop(["label"]).equals(expected.drop(["label"]))
+    with pytest.raises(DataError, match="some.svm, line 43: the value in '3:x' is not a number"):
+        predict(sparse[0], written_lines(tmp_path / "some.svm", ["", "", *some, "3:x"]), str(tmp_path / "bad"))
+    with pytest.raises(DataError, match="line 1: there is no label before .*; predict takes such rows"):
+        bigclf.evaluate(sparse[0], written_lines(tmp_path / "some.svm", some))
+    assert math.isnan(vowpal_wabbit.parse(b"| 3:1\n", Options(0, unlabelled=True)).labels[0])
+    (made,) = [svmlight.parse(b"-0 1:1\n2:1 3:1\n3:1 2:1\n", Options(unlabelled=True))]
+    assert np.isnan(made.labels).tolist() == [False, True] and [bad.offset for bad in made.bad] == [15]
+
+
+def written_lines(path, lines):
+    path.write_text("\n".join([*lines, ""]))
+    return str(path)
 
 
 def test_a_bad_line_of_text_has_its_number_and_text_goes_on_after_its_last_whole_part(sparse, tmp_path, monkeypatch):

@@ -291,7 +291,7 @@ BAD_LINES = {
     b"1 1:2 x": "'x' is not index:value",
     b"1 1:": "the value in '1:' is not a number",
     b"one 1:2": "the label is not a number: 'one'",
-    b" 1:2 3:1": "there is no label before '1:2'; if rows may have none or several",
+    b" 1:2 3:1": "there is no label before '1:2'; predict takes such rows; if rows",
     b"1,2 1:2": "rows with several labels are not taken",
     b"1 a:2": "is not a whole number",
     "1 \u0661:2".encode(): "is not a whole number",

@@ -21,12 +21,14 @@ class Options(NamedTuple):
     n_features : None for as many as come.
     hash_bits : names of features are hashed to so many bits; None: they are numbers.
     namespace : where features are numbers, the one namespace that they are in.
+    unlabelled : rows may have no label, as those to predict; it is NaN then.
     """
 
     index_base: int = 1
     n_features: int | None = None
     hash_bits: int | None = None
     namespace: bytes = b""
+    unlabelled: bool = False
 
     @property
     def limit(self) -> int:

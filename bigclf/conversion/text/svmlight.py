@@ -14,11 +14,17 @@ from bigclf.features.arrow import FLOAT32_MAX
 QUERY = re.compile(rb"^[ \t]*[^\s#]+[ \t]+qid[^\s:]*:", re.MULTILINE)
 MULTI_LABEL = re.compile(rb"[^,:]+(,[^,:]*)+")
 FIRST_PAIR = re.compile(rb"[0-9]+:[^:]*")  # where a label should be
+NO_LABEL = re.compile(rb"^[ \t]*(?=[0-9]+:)", re.MULTILINE)
 SEVERAL = "`bigclf convert FILE OUT --several-labels` takes them (convert(..., several_labels=True))"
 
 
 def parse(text: bytes, options: Options) -> Parsed:
     """Rows of whole lines of text; lines that are no rows are listed with the reason."""
+    if options.unlabelled and NO_LABEL.search(text):
+        made = parse(NO_LABEL.sub(b"-0 ", text), options._replace(unlabelled=False))  # a number that nobody writes
+        if not made.bad:  # whose places would be those of another text
+            unlabelled = (made.labels == 0) & np.signbit(made.labels)
+            return made._replace(labels=np.where(unlabelled, np.nan, made.labels))
     text = text if text.endswith(b"\n") else text + b"\n"
     most = len(text) // 4 + 1  # an entry is four bytes at least, a row two
     rows = np.zeros(len(text) // 2 + 1, np.int64), np.empty(most, np.int64), np.empty(most)
@@ -73,7 +79,9 @@ def parse_line(line: bytes, options: Options) -> tuple[float, list[int], list[fl
     if b"," in line and b":" not in line:
         raise ValueError(f"{shown(fields[0])} has commas and no index:value, as rows of a table: --format csv "
                          f"(format='csv'); if these are labels of a row without entries, {SEVERAL}")  # fmt: skip
-    label = _label(fields[0])
+    if options.unlabelled and FIRST_PAIR.fullmatch(fields[0]):
+        fields.insert(0, b"")
+    label = _label(fields[0]) if fields[0] else math.nan
     pairs = fields[2:] if len(fields) > 1 and _is_query(fields[1]) else fields[1:]
     indices, values = list[int](), list[float]()
     for pair in pairs:
@@ -92,7 +100,8 @@ def _label(text: bytes) -> float:
     if MULTI_LABEL.fullmatch(text):
         raise ValueError(f"rows with several labels are not taken: {shown(text)}; {SEVERAL}")
     if FIRST_PAIR.fullmatch(text):
-        raise ValueError(f"there is no label before {shown(text)}; if rows may have none or several, {SEVERAL}")
+        raise ValueError(f"there is no label before {shown(text)}; predict takes such rows; if rows to learn from may"
+                         f" have none or several, {SEVERAL}")  # fmt: skip
     return number(text, "the label")
 
 

@@ -11,6 +11,7 @@ Read are lines of one label; costs of several classes, actions and multi-line ex
 
 from __future__ import annotations
 
+import math
 import re
 
 import numpy as np
@@ -196,7 +197,7 @@ def parse_line(line: bytes, options: Options) -> tuple[float, np.ndarray, np.nda
     head, bar, rest = line.partition(b"|")
     if not bar:
         raise ValueError("there is no bar | between label and features")
-    label, weight = _label(head)
+    label, weight = _label(head, options.unlabelled)
     indices, values = list[int](), list[float]()
     for part in rest.split(b"|"):
         fields = part.split()
@@ -210,11 +211,14 @@ def parse_line(line: bytes, options: Options) -> tuple[float, np.ndarray, np.nda
     return label, *one_row(np.array(indices, np.int64), np.array(values, np.float64), options), weight
 
 
-def _label(head: bytes) -> tuple[float, float]:
-    """Label and importance of what stands before the first bar."""
+def _label(head: bytes, unlabelled: bool = False) -> tuple[float, float]:
+    """Label, NaN where there is none and rows may be ``unlabelled``, and importance of what stands before the first
+    bar."""
     words = head.split()
     if words and (not head[-1:].isspace() or words[-1].startswith(b"'")):
         words.pop()  # the tag
+    if not words and unlabelled:
+        return math.nan, 1.0
     if not words:
         raise ValueError("there is no label (a word that touches the bar is a tag: put a space before the bar)")
     if len(words) > 2:
