@@ -11,7 +11,7 @@ import click
 from bigclf import files
 from bigclf.cli.jobs.record import record_of, results_of
 from bigclf.cli.jobs.steps import Job, JobError, Step, read_job
-from bigclf.cli.shared import terminal
+from bigclf.cli.shared import flags, terminal
 from bigclf.cli.shared.outputs import inputs, models_read, of, refuse_inputs
 
 MAKE_MODELS = ("fit", "calibrate", "forget", "import")
@@ -46,26 +46,27 @@ def command(
     """
     read = read_job(job)
     read.override(changes)
-    flags = {"resume": resume, "overwrite": overwrite, "as_json": as_json}
+    said = {"resume": resume, "overwrite": overwrite, "as_json": as_json}
     again = terminal.command_line(ctx, resume=True, overwrite=False)
-    carry_out(ctx, read, prepare(ctx, read, flags), again, dry_run=dry_run, as_json=as_json)
+    carry_out(ctx, read, prepare(ctx, read, said), again, dry_run=dry_run, as_json=as_json)
 
 
-def prepare(ctx: click.Context, job: Job, flags: dict[str, bool]) -> list[tuple[Step, click.Context]]:
+def prepare(ctx: click.Context, job: Job, said: dict[str, bool]) -> list[tuple[Step, click.Context]]:
     """The commands of the job, parsed and checked, without those that an earlier start has finished."""
-    steps = [(step, make_context(ctx, job, step, flags)) for step in job.steps(files.exists)]
+    steps = [(step, make_context(ctx, job, step, said)) for step in job.steps(files.exists)]
     for step, inner in steps:
         refuse_climbing(job, step, inner)
+        refuse_senseless(step, inner)
     refuse_inputs_of_job(job, steps)
     made = [step for step, inner in steps if step.command == "generate" and files.exists(inner.params["out"])]
-    if not flags["overwrite"]:
+    if not said["overwrite"]:
         steps = [(step, inner) for step, inner in steps if step not in made]
-    if flags["resume"] and not flags["overwrite"]:
+    if said["resume"] and not said["overwrite"]:
         record = record_of(job)
         for step, inner in steps:
             if _is_made_anew(step):
                 record.refuse_foreign([*results_of(inner)])
-    if flags["resume"]:
+    if said["resume"]:
         steps = [(step, inner) for step, inner in steps if not _is_converted(step, inner)]
     return steps
 
@@ -105,7 +106,7 @@ def clear_after_conversions(job: Job) -> None:
             tidy(out)
 
 
-def make_context(ctx: click.Context, job: Job, step: Step, flags: dict[str, bool]) -> click.Context:
+def make_context(ctx: click.Context, job: Job, step: Step, said: dict[str, bool]) -> click.Context:
     """The step's command with its words parsed and checked; nothing runs yet.
 
     Raises
@@ -118,9 +119,9 @@ def make_context(ctx: click.Context, job: Job, step: Step, flags: dict[str, bool
     assert command is not None
     words = list(step.words)
     for param in command.params:
-        wanted = flags.get(param.name or "")
+        wanted = said.get(param.name or "")
         if param.name == "overwrite" and _is_made_anew(step):
-            wanted = wanted or flags["resume"]
+            wanted = wanted or said["resume"]
         if isinstance(param, click.Option) and param.is_flag and wanted:
             words.append(param.opts[-1])
     try:
@@ -151,6 +152,19 @@ def refuse_climbing(job: Job, step: Step, inner: click.Context) -> None:
                 f"{step.command}: {path!r}: '..' has no place in what a job writes; name the directory itself, or an "
                 "environment variable that holds it (${OUT})", *job.place_of(path)
             )  # fmt: skip
+
+
+def refuse_senseless(step: Step, inner: click.Context) -> None:
+    """JobError where a training is asked for what makes no sense whatever the rows are: no step before it begins."""
+    if step.command != "fit":
+        return
+    from bigclf.api.fit import asked_of_fit
+
+    try:
+        asked_of_fit(None, None, flags.keywords("fit", inner.params))
+    except (TypeError, ValueError) as error:
+        named = (where for name, where in step.places.items() if str(error).startswith(f"{name}="))
+        raise JobError(f"{next(named, step.place)}: fit: {error}") from None
 
 
 def refuse_inputs_of_job(job: Job, steps: list[tuple[Step, click.Context]]) -> None:

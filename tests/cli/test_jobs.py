@@ -191,6 +191,7 @@ def test_a_value_that_was_set_is_blamed_and_not_a_line_of_the_file(tmp_path):
         ("method.C=abc", "'abc' is not a valid float"),
         ("method.algo=dcdd", "did you mean dcd?"),
         ("limits={epochs: x}", "'x' is not a valid integer"),
+        ("method.C=-1", "C=-1.0 is outside its bounds"),  # the training itself would say so after other steps
     ):
         code = CliRunner().invoke(main, ["run", str(path), "--dry-run", "--set", text])
         assert code.exit_code == 2 and f"error: --set {text}: " in code.stderr and told in code.stderr, code.output
