@@ -160,6 +160,13 @@ def number_text(value: float) -> str:
     return str(int(value)) if math.isfinite(value) and value == int(value) and abs(value) < 2**53 else repr(value)
 
 
+def is_texts(column: pa.Array) -> bool:
+    """Whether a column is texts, as those of CSV are."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(column.type) or pa.types.is_large_string(column.type))
+
+
 def trimmed(text: pa.Array) -> pa.Array:
     """Without white space at the ends."""
     import pyarrow.compute as pc

@@ -230,6 +230,15 @@ def test_a_proposal_has_several_labels_and_none_of_them_as_a_feature(words, labe
     assert bigclf.suggest(frame, label).spec().label == spec.label
 
 
+def test_an_empty_cell_of_several_labels_asks_for_their_separator(tmp_path):
+    table = tmp_path / "t.csv"
+    joined = ["a", "b", "c", "a|b", "b|c", "a|c", "a|b|c", "d", "a|d", ""]
+    table.write_text("pages,tags\n" + "".join(f"{k},{joined[-1 - k % 10]}\n" for k in range(50)))
+    with pytest.raises(DataError, match=r"line 2: the label is missing; column tags: 9 labels were found") as caught:
+        bigclf.convert(table, tmp_path / "s", features={"label": "tags", "features": [{"numeric": "pages"}]})
+    assert "in a spec separator: '|'); with it, an empty cell is a row without labels" in str(caught.value)
+
+
 def test_a_cell_that_is_neither_0_nor_1_is_told_by_its_line(tmp_path):
     table = tmp_path / "t.csv"
     table.write_text("pages,sport,money\n" + "1,0,1\n2.5,1,0\n" * 20 + "3,0,2\n")

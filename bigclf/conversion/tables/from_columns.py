@@ -328,6 +328,23 @@ def kind_of_labels(columns: Mapping[str, pa.Array], spec: Spec) -> tuple[str, li
     return "text" if bad or np.isnan(numbers).all() else "number", notes
 
 
+def _naming_separator(error: DataError, raw: Raw) -> DataError:
+    """The error of a cell without a label with the separator, where the other cells seem to hold several labels: with
+    one, an empty cell is a row of no label."""
+    label = raw.spec.label
+    if not error.message.startswith(UNLABELLED) or label is None:
+        return error
+    batch = first_batch(raw.reader._replace(wanted=label.columns), raw.sources)
+    if batch is None or label.several or not values.is_texts(batch.columns[label.column]):
+        return error
+    rows = collections.Counter(values.trimmed(batch.columns[label.column]).drop_null().to_pylist())
+    rows.pop("", None)
+    hints = label_cells.likely_separators(label, rows)
+    place = dict(file=error.file, row_group=error.row_group, row=error.row, line=error.line, column=error.column)
+    told = f"{UNLABELLED}; {hints[0]}; with it, an empty cell is a row without labels" if hints else error.message
+    return DataError(told, **place)  # type: ignore[arg-type]
+
+
 def _kind_of_several(columns: list[pa.Array], spec: Spec, label: Label) -> str:
     """What the cells are that say several labels a row.
 
@@ -408,7 +425,10 @@ def convert_columns(
             raw.reader, raw.spec, seed if shuffle else None, converter.scratch, converter.room // 4,
             on_bad_rows == "error", work.kept, part,
         )  # fmt: skip
-        converter.read(raw.sources, job._replace(keep_bad=on_bad_rows == "quarantine"))
+        try:
+            converter.read(raw.sources, job._replace(keep_bad=on_bad_rows == "quarantine"))
+        except DataError as error:
+            raise _naming_separator(error, raw) from None
         converter.check([source for source in raw.sources if not files.is_directory(source.path)], max_bad_fraction)
         if learned is None:
             _require_one_of(raw, converter.totals.labels)

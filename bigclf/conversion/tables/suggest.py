@@ -253,9 +253,10 @@ def _proposed(
 
 def _joined(name: str, column: pa.Array) -> tuple[str, ...]:
     """What is to be said of a separator that the labels of a column seem to be joined by."""
-    if not _is_text(column):
+    if not values.is_texts(column):
         return ()
     rows = collections.Counter(values.trimmed(column).drop_null().to_pylist())
+    rows.pop("", None)
     return tuple(likely_separators(Label(name, type="text"), rows))
 
 
@@ -265,7 +266,7 @@ def _missing_beside(columns: Mapping[str, pa.Array], decimal: str) -> tuple[str,
 
     number, found = f"{WHOLE}|{WITH_POINT}|{values.grouped(decimal)}", dict[str, None]()
     for column in columns.values():
-        text = values.trimmed(column) if _is_text(column) else None
+        text = values.trimmed(column) if values.is_texts(column) else None
         for sign, pattern in ((DASH, number), (NO_DATE, LIKE_ISO)):
             if text is None or sign in found or not pc.any(pc.equal(text, sign)).as_py():
                 continue
@@ -275,18 +276,12 @@ def _missing_beside(columns: Mapping[str, pa.Array], decimal: str) -> tuple[str,
     return tuple(found)
 
 
-def _is_text(column: pa.Array) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_string(column.type) or pa.types.is_large_string(column.type))
-
-
 def _without(column: pa.Array, signs: Sequence[str]) -> pa.Array:
     """Null in their place."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if not _is_text(column):
+    if not values.is_texts(column):
         return column
     gone = pc.is_in(values.trimmed(column), pa.array(signs, column.type))
     return pc.if_else(gone, pa.scalar(None, column.type), column)
