@@ -393,6 +393,7 @@ def _asked(source: Rows, problems: list[Problem], plan: Plan, options: RunOption
         "identity": identity,
         "limits": {name: options[name] for name in ("epochs", "max_seconds")},
         **({"chosen": options["chosen"]} if options.get("chosen") else {}),
+        **({} if options.get("prune") is None else {"prune": options["prune"]}),
         **({"class_weight": "balanced"} if isinstance(options.get("class_weight"), str) else {}),
         "plan": plan.as_json(),
         "files": [{"path": masked(p), **f._asdict()} for p, f in zip(source.files, source.fingerprints, strict=True)],

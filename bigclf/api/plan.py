@@ -332,6 +332,7 @@ def _forecast(request: Request, known: Rates | None = None) -> dict[str, Any]:
     passes = _passes(alone, rates, asked_of(request, tried, shape_of, groups), most)
     return {
         "algo": method.name,
+        **({"chosen": request.chosen} if request.chosen else {}),
         "data": {"rows": source.n_rows, "nnz": source.nnz, **_occurring(source)},
         "groups": groups,
         "workers": workers,

@@ -343,6 +343,7 @@ def _training_facts(facts: Mapping[str, Any], method: str) -> list[tuple[str, ob
     seen = f"; {text}" if (text := seen_before_text(progressive)) else ""
     repeatable = facts.pop("repeatable", True)
     judged = validation_text(facts.pop("validation", None), facts.get("best_epoch"))
+    pruned = facts.pop("pruned", None)
     held = held_text(facts.pop("held_out", None), facts.get("held_out_figures"))
     rest = [(name.replace("_", " "), _amount(name, value)) for name, value in facts.items()
             if value is not None and not isinstance(value, (dict, list))]  # fmt: skip
@@ -350,6 +351,7 @@ def _training_facts(facts: Mapping[str, Any], method: str) -> list[tuple[str, ob
         ("trained on", rows_text(rows, nnz) if rows is not None and nnz is not None else None),
         ("took", ", ".join(parts)),
         ("stopped by", stopped),
+        ("pruned", pruned and f"within {pruned['tol']:g}: {pruned['kept']:,} of {pruned['of']:,} weights are left"),
         ("repeatable", None if repeatable else NOT_REPEATABLE),
         ("progressive error", f"{100 * progressive['error']:.2f} %{seen}" if "error" in progressive else None),
         ("mistakes", f"{mistakes:,} over all epochs" if mistakes else None),
@@ -568,6 +570,8 @@ def _print_run(directory: str, told: RunRead, most: int = 12) -> None:
             ("parameters", parameters_text({"loss": identity.get("loss"), **identity.get("settings", {})})),
             ("data", rows_text(data["n_rows"], data["nnz"]) if {"n_rows", "nnz"} <= {*data} else None),
             ("limits", parameters_text({**run.get("limits", {}), "tol": identity.get("tol")})),
+            ("pruned", None if run.get("prune") is None else f"within {run['prune']:g} of the optimum, at the end"),
+            ("chosen", run.get("chosen")),
             ("plan", plan_text(plan)),
             ("disk", disk_text(plan)),
             ("groups", f"{groups:,}" if groups > 1 else None),
@@ -594,6 +598,7 @@ def _print_run(directory: str, told: RunRead, most: int = 12) -> None:
     _print_events(history)
 
 
+JUDGED = ("error", "mean_loss", "mistakes")  # figures of the rows that an epoch learned from
 SPARE = ("bytes_read", "rows", "bytes_moved", "mixes", "workers", "seconds")  # left out first where a line has no room
 
 
@@ -606,7 +611,8 @@ def _epochs(columns: list[str], history: Sequence[Record]) -> Table:
     for name in columns:
         table.add_column(name.replace("_", " "), justify="right")
     for record in history:
-        table.add_row(*(_cell(name, record.get(name)) for name in columns))
+        judged = record.get("rows") != 0  # else no row was, and 0.00 % would praise it
+        table.add_row(*(_cell(name, record.get(name) if judged or name not in JUDGED else None) for name in columns))
     return table
 
 

@@ -115,6 +115,7 @@ def show(told: dict[str, Any], bandwidth: str | None) -> None:
     places = ", ".join(f"{name.replace('_', ' ')} {format_bytes(size)}" for name, size in disk.items() if size)
     terminal.facts(
         [
+            ("chosen", told.get("chosen")),
             ("memory", f"{format_bytes(memory['total'])}{per} at most, likely {format_bytes(memory['likely'])}: "
                        f"{format_bytes(memory['planned'])} planned, plus "
                        f"{format_bytes(memory['base'])} for interpreter and libraries"),

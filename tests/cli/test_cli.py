@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 from making import environment
 
-from bigclf.cli import COMMANDS, main
+from bigclf.cli import COMMANDS, inspect, main
 from bigclf.errors import RunError
 
 TEXT = "".join(
@@ -224,6 +224,12 @@ def test_inspect_data_model_and_run(place, tmp_path):
     assert re.search(r"\n  plan +all rows in memory, [\d.]+ MB planned, float64 weights, seed 0\n", told), told
     run = json.loads(bigclf("inspect", tmp_path / "run", "--json")[0])
     assert run["kind"] == "run" and run["history"][-1]["epoch"] == 5
+    with open(tmp_path / "run" / "history.jsonl", "a") as file:  # an epoch that learned from no row
+        file.write(json.dumps({**run["history"][-1], "epoch": 6, "rows": 0, "error": 0.0, "mistakes": 0}) + "\n")
+    (last,) = [line for line in bigclf("inspect", tmp_path / "run")[0].splitlines() if line.split()[:1] == ["6"]]
+    assert "0.00 %" not in last, last
+    shown = dict(inspect._training_facts({"pruned": {"tol": 0.1, "kept": 3, "of": 2900}}, "dcd"))
+    assert shown["pruned"] == "within 0.1: 3 of 2,900 weights are left"
 
 
 def test_validate_says_good(place):

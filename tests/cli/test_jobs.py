@@ -176,7 +176,8 @@ def test_set_changes_keys_and_makes_sections():
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("C", "path.to.key"), ("limit.tol=1", "unknown key 'limit'"), ("limits.tool=1", "limits.tool"),
+    [("C", "path.to.key"), ("tol=1", "unknown key 'tol'; did you mean limits.tol"),
+     ("limit.tol=1", "unknown key 'limit'"), ("limits.tool=1", "limits.tool"),
      ("name.x=1", "not a table"), ("steps.4.fit=1", "steps")],
 )  # fmt: skip
 def test_set_refuses(text, message):
@@ -209,8 +210,9 @@ def test_what_was_resolved_reads_the_same():
 
 
 def test_files_that_are_no_jobs(tmp_path):
-    with pytest.raises(JobError, match="no such job file"):
-        read_job(str(tmp_path / "x"))
+    (tmp_path / "jobs.yaml").touch()
+    with pytest.raises(JobError, match="no such job file; did you mean '.*jobs.yaml'"):
+        read_job(str(tmp_path / "job.yaml"))
     (tmp_path / "big").write_text("#" * 2_000_000)
     with pytest.raises(JobError, match="larger"):
         read_job(str(tmp_path / "big"))

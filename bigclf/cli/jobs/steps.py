@@ -180,7 +180,9 @@ class Job:
     def _check_keys(self) -> None:
         for key, section in self.table.items():
             if key not in KEYS:
-                raise self.fail(f"unknown key {key!r}{_meant(key, KEYS)}allowed keys: {', '.join(KEYS)}", key)
+                inside = [f"{name}.{key}" for name, own in KEYS.items() if key in (own or ())]
+                meant = f"; did you mean {inside[0]}? " if inside else _meant(key, KEYS)
+                raise self.fail(f"unknown key {key!r}{meant}allowed keys: {', '.join(KEYS)}", key)
             if key not in ("name", "steps") and not isinstance(section, dict):
                 raise self.fail(f"{key!r} must be a table of keys and values", key)
             for name in section if KEYS[key] is not None else ():
@@ -514,7 +516,8 @@ def read_job(path: str) -> Job:
     from bigclf import files
 
     if not files.exists(path) or files.is_directory(path):
-        raise JobError(f"{path}: no such job file")
+        near_it = files.meant(path)
+        raise JobError(f"{path}: no such job file" + (f"; did you mean {near_it!r}?" if near_it else ""))
     if files.file_size(path) > MAX_BYTES:
         raise JobError(f"{path}: larger than {MAX_BYTES:,} bytes; that is no job file")
     try:

@@ -62,8 +62,8 @@ IDENTITY = _all_optional({
 })  # fmt: skip
 RUN = _all_optional({
     "version": whole(), "identity": TABLE, "plan": TABLE, "limits": named(or_none(number(0))), "chosen": text(),
-    "class_weight": text("balanced"), "files": list_of(TABLE), "versions": named(text()), "cpu": or_none(text()),
-    "started": text(),
+    "prune": number(0), "class_weight": text("balanced"), "files": list_of(TABLE), "versions": named(text()),
+    "cpu": or_none(text()), "started": text(),
     "forgotten": list_of(table_of({name: text() for name in ("path", "what", "done")}, "a table of path, what, done")),
 })  # fmt: skip
 COUNTS = ("reads", "rows", "nnz", "bytes_read", "updates", "mistakes", "rounds",
