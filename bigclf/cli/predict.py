@@ -121,7 +121,8 @@ def to_stdout(model: Model, data: Stored, options: Options) -> None:
 def written_text(out: str, result: Predicted) -> str:
     if out.lower().endswith(".csv"):
         return out
-    return f"{out}: {result['written']:,} written" + (f", {result['kept']:,} kept" * bool(result["kept"]))
+    place = f"{out}, a directory" if out.lower().endswith(".parquet") else out
+    return f"{place}: {result['written']:,} written" + (f", {result['kept']:,} kept" * bool(result["kept"]))
 
 
 def names_in(keep: str | None) -> list[str] | None:

@@ -550,8 +550,9 @@ def warn_of_numbers(classes: np.ndarray | None) -> list[str]:
     if whole and (classes.size <= MANY_WHOLE_CLASSES or classes[-1] - classes.size in (-1, 0)):
         return []
     kind = "numbers" if whole else "not all of them whole numbers"
-    return [f"the {classes.size:,} distinct labels, {kind}, are taken for as many classes; to "
-            f"predict numbers take a loss for them: {', '.join(REGRESSION)}"]  # fmt: skip
+    others = ", ".join(REGRESSION[:-1])
+    return [f"to predict numbers (regression), give a loss for them: --loss {REGRESSION[-1]}, or {others}; as it is, "
+            f"the {classes.size:,} distinct labels, {kind}, are taken for as many classes"]  # fmt: skip
 
 
 def warn_of_rare(classes: np.ndarray | None, counts: np.ndarray | None) -> list[str]:

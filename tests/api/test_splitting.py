@@ -65,6 +65,8 @@ def test_rows_with_lists_of_labels_are_parted_too(tmp_path, labels):
     assert sorted(map(str, rows)) == sorted(map(str, zip(wanted, *entries.values(), strict=True)))
     assert bigclf.Dataset(str(tmp_path / "a" / "one")).classes.tolist() == sorted(labels)
     (tmp_path / "t.svm").write_text("1,2 1:1\n3 2:1\n")
+    said = error_of("fit", tmp_path / "t.svm", "-o", tmp_path / "m", "--label-separator", ",", code=2)
+    assert "--label-separator is for raw columns" in said
     said = error_of("fit", tmp_path / "t.svm", "-o", tmp_path / "m", "--holdout", "0.5", code=2)
     assert f"`bigclf convert {tmp_path}/t.svm shards --several-labels`, `bigclf split shards parts`, then fit" in said
 

@@ -293,6 +293,8 @@ BAD_LINES = {
     b"one 1:2": "the label is not a number: 'one'",
     b" 1:2 3:1": "there is no label before '1:2'; predict takes such rows; if rows",
     b"1,2 1:2": "rows with several labels are not taken",
+    b"1;2 1:2": "'1;2' is no label; labels of this text are numbers, and several whole ones of a row stand between",
+    b"L1,L2 1:2": "'L1,L2' is no label; labels of this text are numbers",
     b"1 a:2": "is not a whole number",
     "1 \u0661:2".encode(): "is not a whole number",
     b"1 0:1": "pass index_base=0",

@@ -164,7 +164,8 @@ class Asked(NamedTuple):
         bad = ("on-bad-rows", self.bad), ("max-bad-fraction", self.most_bad)
         for name, there in (*bad, ("format", form or None), *self.said.items()):
             if there is not None:
-                raise click.UsageError(f"--{name} is for raw tables and texts: --format csv, tsv, jsonl, text or "
+                option = "--" + name.replace("_", "-")
+                raise click.UsageError(f"{option} is for raw tables and texts: --format csv, tsv, jsonl, text or "
                                        "parquet; for other text, run `bigclf convert` first")  # fmt: skip
 
     def shards(self, verb: str, data: list[str], keywords: dict[str, object]) -> Stored:
@@ -256,7 +257,8 @@ def features_of(said: dict[str, Any], data: list[str], format: str | None) -> Fe
     if sparse and said.keys() <= {"hash_bits"}:  # of Vowpal Wabbit's names, or of no effect, as convert will say
         return None
     if sparse and format is not None and "spec" not in said and "features_of" not in said:
-        raise click.UsageError(f"--{next(iter(said))} is for raw columns: --format csv, tsv, jsonl, text"
+        option = "--" + next(iter(said)).replace("_", "-")
+        raise click.UsageError(f"{option} is for raw columns: --format csv, tsv, jsonl, text"
                                " or parquet")  # fmt: skip
     if "spec" in said and "features_of" in said:
         raise click.UsageError("give --spec or --features-of, not both")

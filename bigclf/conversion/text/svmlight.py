@@ -14,6 +14,7 @@ from bigclf.features.arrow import FLOAT32_MAX
 QUERY = re.compile(rb"^[ \t]*[^\s#]+[ \t]+qid[^\s:]*:", re.MULTILINE)
 MULTI_LABEL = re.compile(rb"[^,:]+(,[^,:]*)+")
 FIRST_PAIR = re.compile(rb"[0-9]+:[^:]*")  # where a label should be
+OTHER_LABELS = re.compile(rb"\d+([;|/]\d+)+|[^,:\s]*[A-Za-z_][^,:]*(,[^,:]*)+")  # with other separators, or of words
 NO_LABEL = re.compile(rb"^[ \t]*(?=[0-9]+:)", re.MULTILINE)
 SEVERAL = "`bigclf convert FILE OUT --several-labels` takes them (convert(..., several_labels=True))"
 
@@ -97,6 +98,9 @@ def parse_line(line: bytes, options: Options) -> tuple[float, list[int], list[fl
 
 
 def _label(text: bytes) -> float:
+    if OTHER_LABELS.fullmatch(text):
+        raise ValueError(f"{shown(text)} is no label; labels of this text are numbers, and several whole ones of a row "
+                         "stand between commas: 1,2 1:0.5 (--several-labels)")  # fmt: skip
     if MULTI_LABEL.fullmatch(text):
         raise ValueError(f"rows with several labels are not taken: {shown(text)}; {SEVERAL}")
     if FIRST_PAIR.fullmatch(text):
