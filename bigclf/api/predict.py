@@ -35,6 +35,7 @@ from bigclf.data.predictions import (
     write_in_parts,
 )
 from bigclf.errors import DataError, RunError
+from bigclf.features.arrow import null_where_nan
 from bigclf.files.apart import keep_apart
 from bigclf.metrics.figures import row_groups
 from bigclf.model.model import Model, is_stored, unknown_text, unseen_text
@@ -478,11 +479,9 @@ def _note(totals: Totals, found: Rows) -> None:
 
 def _with_labels(columns: ArrowColumns, totals: Totals) -> Columns:
     """Labels as whole numbers, where all are, and null where there is none."""
-    import pyarrow.compute as pc
-
     labels = columns["label"]
     if totals.get("unlabelled"):
-        labels = pc.if_else(pc.is_nan(labels), None, labels)
+        labels = null_where_nan(labels)
     return {**columns, "label": labels if totals["fractions"] else labels.cast("int64")}
 
 

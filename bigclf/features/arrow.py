@@ -64,3 +64,10 @@ def texts_in_arrow(texts: Sequence[str | None], type_: pa.DataType | None = None
     places = pa.py_buffer(offsets if wide else offsets.astype(np.int32))
     found = pa.Array.from_buffers(own, len(data), [None, places, pa.py_buffer(b"".join(data))])
     return found if type_ in (None, own) else found.cast(type_)
+
+
+def null_where_nan(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of floats with null for what is no number."""
+    import pyarrow.compute as pc
+
+    return pc.if_else(pc.is_nan(column), None, column)
