@@ -75,7 +75,8 @@ ROUNDS_A_READ = 1.0  # rows of the working set visited while streaming, for each
 SEQUENTIAL_SHARE = 0.1  # a smaller set cannot hold the rows that move: then the order matters (470 reads against 20)
 CYCLES_A_READ = 8.0  # most visits to a row of the working set while the data stream by
 # A set of less than SEQUENTIAL_SHARE of the entries gets what there is: the least blocks, the room of the per-row
-# arrays, which go to disk, and more visits. M under 140 MB (hinge, no bias): 7 reads to 0.001 and not 10.
+# arrays, which go to disk, after the first read that of decoding, and more visits. M under 140 MB (hinge, no bias): 7
+# reads to 0.001 and not 10; with a bias 7 with that room, and 8 without.
 SCANT_BLOCK_SHARE, SCANT_BUFFERS, SCANT_VISITS = 1 / 20, BUFFERS, 2.0
 PACE = 10  # rounds after which a look is taken whether they stall
 ROUNDS, ROUNDS_OF_GROUPS = 60, 3  # most rounds over the rows that matter after a read
@@ -125,8 +126,9 @@ class Plan:
     run : neighbours shuffled as a unit.
     set_rows, set_nnz : arena of a problem's working set in a group (0: none) in the mean; shares : of each problem's to
         that mean (none: all 1); rounds : most rounds over it after a read.
-    grown : rows and entries of that arena after the first epoch, where it then takes the memory that decoding large row
-        groups took (none: it stays as it is). Whoever lacks decoded rows later decodes them before the set is filled.
+    grown : rows and entries of that arena after the first epoch, where it then takes the memory that decoding took, of
+        large row groups or for a ``scant`` set (none: it stays as it is). Whoever lacks decoded rows later decodes them
+        before the set is filled.
     places : most slots of a state that holds touched places only (``sparse_state``); 0: it holds every
         feature of every class.
     collected : entries that a method's collection has room for, of each problem (0: it has none).
@@ -449,6 +451,7 @@ def _made(
             if most is not None:
                 usual, sides = (shape, parts), sizes.sides
                 sizes.put_rows_on_disk(0)
+                sizes.grows = not in_memory and (not before or "grown" in before)
                 shape, parts = _streamed(sizes, memory, reads > 1, scant=most)
                 if shape["set_rows"] > usual[0]["set_rows"] and shape["set_nnz"] > usual[0]["set_nnz"]:
                     shape["scant"] = True

@@ -66,6 +66,17 @@ def test_the_set_has_more_of_the_budget_and_per_row_arrays_lie_on_disk(text):
     assert plan_of(data, 20_000_000, plan.as_json()) == plan
 
 
+def test_after_the_first_read_the_set_has_the_room_of_decoding(text):
+    data = Dataset(text)
+    plan = plan_of(data, 19_000_000)
+    told = plan.as_json()
+    assert plan.set_rows < plan.grown[0] and plan.set_nnz < plan.grown[1] <= planning.SEQUENTIAL_SHARE * data.nnz
+    del told["grown"]  # a run that an older version began
+    older = plan_of(data, 19_000_000, told)
+    assert older.scant and not older.grown and (older.set_rows, older.set_nnz) == (plan.set_rows, plan.set_nnz)
+    assert older.memory["decoding"] > plan.memory["decoding"] and plan.memory["planned"] <= 19_000_000
+
+
 def test_larger_sets_other_methods_and_what_was_asked_for_are_as_they_were(text):
     data = Dataset(text)
     large = plan_of(data, 26_000_000)
