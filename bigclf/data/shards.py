@@ -269,12 +269,33 @@ def _of_numbers(schema: pa.Schema, label: str | None, weight: str | None, path: 
         f"{' and '.join(labels)} may each be the label" if labels[1:] else "there is no other column")  # fmt: skip
     if not any(vectors.is_nested(column.type) for column in schema):
         raise SchemaError(f"{why}; {WHICH}; the file has {_listed(schema)}", file=path)
-    advice = (
+    advice = _lists_named(schema, labels, weight) or (
         'name the label (y="COLUMN"), or the features with columns={"features": ...}, or '
         '{"indices": ..., "values": ...}'
     )
+    why = why.replace("holds no numbers", "holds lists") if advice.startswith("columns") else why
     message = f"there is no list column of feature indices, and {why}; {advice}; the file has {_listed(schema)}"
     raise SchemaError(message, file=path, column="indices")
+
+
+def _lists_named(schema: pa.Schema, labels: list[str], weight: str | None) -> str | None:
+    """What names the columns where one list of whole numbers and one of numbers can be indices and values: ``columns={
+    "label": "y", "indices": "i", "values": "v"}``; None where there are none, or several."""
+    import pyarrow as pa
+
+    kinds = pa.types
+    others = [field for field in schema if field.name not in (weight, *labels)]
+    lists = {field.name: field.type.value_type for field in others
+             if kinds.is_list(field.type) or kinds.is_large_list(field.type)}  # fmt: skip
+    indices = [name for name, kind in lists.items() if kinds.is_integer(kind)]
+    values = [name for name, kind in lists.items() if kinds.is_floating(kind)]
+    if len(indices) != 1 or len(values) > 1:
+        return None
+    rest = labels or [field.name for field in others if field.name not in (*indices, *values)]
+    roles = {"label": rest[0] if len(rest) == 1 else "COLUMN", "indices": indices[0]}
+    if values:
+        roles["values"] = values[0]
+    return "columns={" + ", ".join(f'"{role}": "{name}"' for role, name in roles.items()) + "} names them"
 
 
 def _first(schema: pa.Schema, names: tuple[str, ...]) -> str | None:

@@ -370,6 +370,11 @@ def test_advice_on_columns_is_in_flags_and_inspect_has_them(tmp_path):
     assert "(--label COLUMN, or --columns label=...);" in line and "{" not in line and "columns=" not in line
     assert "--columns label=...);" in error_of("inspect", path, code=3)
     assert "--columns label=...);" in error_of("inspect", path, "--columns", "features=a", code=3)
+    lists = tmp_path / "lists.parquet"
+    pd.DataFrame({"bought": [0, 1], "i": [[1], [2, 3]], "v": [[0.5], [1.0, 2.0]]}).to_parquet(lists, index=False)
+    line = error_of("inspect", lists, code=3)
+    assert "--columns label=bought,indices=i,values=v names them" in line and "{" not in line
+    assert "2 rows, 4 features" in bigclf("inspect", lists, "--columns", "label=bought,indices=i,values=v")[0]
     out, err = bigclf("inspect", path, "--columns", "label=bought,features=*")
     assert "2 rows, 2 features" in out and err.count("warning:") == 0
 

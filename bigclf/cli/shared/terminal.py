@@ -126,6 +126,8 @@ def _as_flags(text: str) -> str:
         if known is not None and option not in known:  # the command takes no such advice
             text = "; ".join(part for part in text.split("; ") if said not in part)
     text = re.sub(r'\{("\w+": \.\.\.(?:, )?)+\}', lambda found: re.sub(r'[{}" ]', "", found[0]).replace(":", "="), text)
+    named = r'\bcolumns=\{("\w+": "[^"{}]*"(?:, )?)+\}'
+    text = re.sub(named, lambda found: "--columns " + re.sub(r'[{}" ]', "", found[0][8:]).replace(":", "="), text)
     text = re.sub(r"\bcolumns=(?: |(?=\w+=\.\.\.))", "--columns ", text)
     text = re.sub(r"\by='([^']*)'", r"--label \1", text)
     text = text.replace("bigclf.suggest shows", "`bigclf inspect FILE --suggest` shows")
