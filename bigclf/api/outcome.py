@@ -436,12 +436,18 @@ def prune(run: Run, source: Rows, tol: float) -> None:
             blocks = functools.partial(list, held)
         if len(weights) > 1 and tile_bytes(source.n_features, 0) <= MOST_TILE:  # many passes, that cost little there
             drop = pruned_together
+    squares = [float(np.square(own[:-1], dtype=np.float64).sum()) for own in weights]
     found = drop(run.problems, weights, objectives, blocks, tol)
     if isinstance(run.engine, LocalEngine):
         run.engine.bench.forget()  # makes room for rows
         release_freed()
     most = bytes_of_rows(source)
-    found = refitted(run.problems, found, objectives, blocks, tol, most, run.plan.left_room, run.plan.resident)
+    room, cheap = run.plan.left_room, run.plan.resident
+
+    def over() -> bool:
+        return run.clock.late or run.clock.told_to_stop() is not None
+
+    found = refitted(run.problems, found, objectives, blocks, tol, most, room, cheap, squares, over)
     for status, one in zip(run.status, found, strict=True):
         status.weights, status.primal = one.weights, one.primal
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 import queue
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -24,13 +24,12 @@ from bigclf.maths.losses import Loss
 from bigclf.maths.side_by_side import add_up
 from bigclf.methods import Setting
 from bigclf.training.problems import Problem
-from bigclf.training.pruning import LEVELS, SAMPLED, THREADS, Pruned, adder, bounds_of, require_same, sampled
+from bigclf.training.pruning import LEVELS, SAMPLED, THREADS, Blocks, Pruned, adder, agrees, bounds_of, sampled
 
 TRIALS = 6
 SHY = 0.005  # of the room that the bound leaves: so far below it trials aim
 ENOUGH = 0.03  # ... and this near a trial is good enough
 BACK = 0.02  # of the size that was too large: so far below it the next trial is at least, of several in a row more
-Blocks = Callable[[], Iterable[Block]]
 
 
 class Search:
@@ -117,8 +116,8 @@ def pruned_together(
         lanes = [Lane(n, search.next()) for n, search in enumerate(found) if not search.done]
         first = [Lane(0, 0.0)] if trial == 0 else []  # nothing is left out: the rows are known by it
         came = passes.objectives(first + lanes)
-        if first:
-            require_same(came[0], objectives[0][0], problems[0])
+        if first and not agrees(came[0], objectives[0][0], problems[0], weights[0], blocks):
+            return [Pruned(its, primal, False) for its, (primal, _) in zip(weights, objectives, strict=True)]
         for lane, objective in zip(lanes, came[len(first) :], strict=True):
             found[lane.number].take(objective)
     for its, search in zip(weights, found, strict=True):

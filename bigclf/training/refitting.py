@@ -6,9 +6,19 @@ best ones, u with  u_j = 0 outside the features S,
     min_u  P(u) = 1/2 ||u||^2 + sum_i C_i loss(s_i u.x_i),   u in R^S,
 
 is the same problem on shorter rows, and is solved by the same dual coordinate descent. Its answer is certified as any
-other weights are: P(u) - P* <= P(u) - D(alpha), D the dual objective by which training of all features ended. So S is
-made smaller, by the size of the weights on it, as long as P(u) stays within the bound: a few sizes are tried, each
-from where those before make the bound likely to be reached. What is kept is the smallest S that was seen to be within.
+other weights are: P(u) - P* <= P(u) - D(alpha), D the dual objective by which training of all features ended.
+
+How small S can be is known from below. With phi the rows' terms of the dual, and v = sum_i alpha_i s_i x_i in all
+features, any alpha whatever bounds the objective of every u in R^S,
+
+    P(u) >= sum_i phi_i(alpha_i) - 1/2 ||v_S||^2,
+
+and this is least for the S of the largest |v_j|. So no S of a size at which even that is above the bound will do. The
+search begins there, with the weights of training for v. A trial whose own dual comes to be above the bound ends: its S
+will not do. Its v raises what is known from below, and has its part in the choice of the next S: these are the
+features of the largest sizes in the mean of all v so far (subgradient steps on the least dual over all S of a size:
+Bertsimas, Pauphilet, Van Parys, Statistical Science 2020). What is kept is the smallest S that was seen to be within
+the bound, and its weights are trained on until little is left to be gained.
 
 The rows of a problem's features are copied into memory, those of weight 0 left out; where there is no room for that,
 the problem stays as pruning left it.
@@ -24,28 +34,32 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bigclf.compiled.jit import dot, entry, inner, kernel
+from bigclf.compiled.jit import axpy, dot, entry, inner, kernel
 from bigclf.maths.block import Block, concatenate
 from bigclf.maths.losses import Loss
 from bigclf.methods import Setting
-from bigclf.methods.dual.dual_coordinate_descent import Params, Rows, Shared, descend
+from bigclf.methods.dual.dual_coordinate_descent import Params, Rows, Shared, descend, value
 from bigclf.training.problems import Problem
 from bigclf.training.pruning import THREADS, Pruned, bounds_of
 
 if TYPE_CHECKING:
     from bigclf.data.rows import Rows as Source
 
-TRIALS = 5  # sizes of S
-FIRST = 0.3  # of the weights: the first size
-SLOPE = 1.5  # P(u) - P* of |S| weights is about |S|^-SLOPE, before two sizes tell
-SHY = 0.03  # of the room below the bound: so far below it trials aim
-NEAR = 0.04  # two sizes, one within the bound and one not, that differ by so little end the search
+TRIALS = 6  # sizes of S
+FIRST = 1.3  # times what is known from below is the first guess of P(u) - D at a size
+SHY = 0.02  # of the room below the bound: so far below it trials aim
+CLOSE = 0.05  # ... and this far below it an objective is near enough
+NEAR = 0.02  # two sizes, one within the bound and one not, that differ by so little end the search
 SWEEPS, INNER = 12, 12  # over all rows, and after each over those that can move
-DONE = 0.1  # of the tolerance: a trial ends at such a gap of its own
+DONE = 0.02  # of the room: where a trial's own gap ends it
+ROUGH = 0.1  # of what P(u) - D is at least: ... and one that cannot come to the bound
 MOST_PASSES = 8  # over rows that are not in memory
 ROW_BYTES, ENTRY_BYTES = 100, 8  # of rows in memory: a block's, dual variables, scores and orders
-FEATURE_BYTES = 20  # ... and of each feature, while they are gathered
-COPIES = 2  # of the rows at a time: those of a size, and of the one before
+FEATURE_BYTES = 80  # ... and of each feature: v, sizes, what there is at least, and sorting them
+COPIES = 2  # of the rows at a time: those of all features that are left, and of a size
+
+
+terms_of = functools.cache(value)  # of the dual, the rows'
 
 
 class Left(NamedTuple):
@@ -68,6 +82,8 @@ def refitted(
     most: int,
     room: int,
     cheap: bool,
+    squares: Sequence[float],
+    over: Callable[[], bool],
 ) -> list[Pruned]:
     """What pruning ``found``, with fewer weights where training them again allows it, in place.
 
@@ -78,16 +94,22 @@ def refitted(
     tol : the relative gap that the weights that are left may have.
     most : bytes that the rows of one problem can take, in all features (``bytes_of_rows``); room : that all may take.
     cheap : whether a pass over the blocks is, as where they are in memory; else few are made.
+    squares : sum of the squares of each problem's weights, the bias's not, before any were dropped.
+    over : whether the time is: what has been found by then stands.
     """
     bounds = bounds_of(objectives, tol)
-    todo = [n for n, one in enumerate(found) if np.count_nonzero(one.weights[:-1]) > 1]
+    todo = [n for n, one in enumerate(found) if one.exact and np.count_nonzero(one.weights[:-1]) > 1]
     lots = _lots(todo, most, room, cheap)
 
     def of(lot: Sequence[int], threads: int) -> None:
+        if over():
+            return
         share = room // (threads * len(lot))
         rows = _gathered([problems[n] for n in lot], [found[n].weights for n in lot], blocks, share)
         for n in lot:  # who searches is the only one that has the rows: they are to go when others take their place
-            again[n] = _smaller(problems[n], found[n], rows.pop(0), objectives[n][1], bounds[n], tol)
+            left = rows.pop(0)
+            if left is not None:
+                again[n] = _Search(problems[n], found[n], left, objectives[n][1], bounds[n], squares[n], over).found()
 
     again, threads = list(found), THREADS if cheap and THREADS * most <= room else 1
     with ThreadPoolExecutor(threads) as pool:
@@ -141,97 +163,130 @@ def _joined(weights: np.ndarray, parts: list[Block]) -> Left | None:
 class _Answer(NamedTuple):
     """Weights of some features, and what they come to.
 
-    left : the rows in those features. weights : float64 [k + 1], the bias last, as they are stored. exact, alpha :
-    those of the solver, [k + 1] and [row], not rounded to what is stored; None of what was not trained again.
+    places : int64 [k], ascending, of the features among those that are left. weights : float64 [k + 1], the bias last,
+    as they are stored. alpha : float64 [row].
     """
 
-    left: Left
+    places: np.ndarray
     weights: np.ndarray
     primal: float
-    exact: np.ndarray | None
-    alpha: np.ndarray | None
+    alpha: np.ndarray
 
 
-def _smaller(problem: Problem, found: Pruned, left: Left | None, dual: float, bound: float, tol: float) -> Pruned:
-    """What is left of a problem with the fewest features that were seen to be enough."""
-    if left is None:
-        return found
-    stored = found.weights.dtype
-    size = left.features.size
-    first = np.append(found.weights[left.features], found.weights[-1]).astype(np.float64)
-    best = _Answer(left, first, found.primal, None, None)
-    del left
-    over: list[tuple[int, float]] = []  # (features, P - D)
-    short = 0  # so many features were not enough
-    wanted = max(1, math.ceil(FIRST * size))
-    for _ in range(TRIALS):
-        its = _trained(problem, _largest(best, wanted), DONE * tol * bound, stored)
-        if not math.isfinite(its.primal):
-            break
-        over.append((wanted, max(its.primal - dual, 1e-6 * tol * bound)))
-        if its.primal <= bound:
-            best = its
-        else:
-            short = max(short, wanted)
-        del its
-        most = best.left.features.size
-        wanted = min(max(_expected(over, (1 - SHY) * (bound - dual)), math.ceil((1 + NEAR) * short)),
-                     math.floor((1 - NEAR) * most))  # fmt: skip
-        if wanted <= short or wanted < 1:
-            break
-    if best.exact is not None:
-        found.weights[:-1] = 0
-        found.weights[best.left.features] = best.weights[:-1]
-        found.weights[-1] = best.weights[-1]
-    return Pruned(found.weights, best.primal)
+class _Search:
+    """For the fewest features of a problem that are enough.
+
+    Attributes
+    ----------
+    bound : the most that the objective may come to; room : by how much that is above ``dual``, of all features.
+    bounded : whether a dual bounds what is certified: with a bias without penalty those here do not.
+    sizes : float64 [feature], by which features are chosen. least : float64 [size], what P(u) - D is at least with so
+    many features, by the weights of training.
+    """
+
+    def __init__(
+        self, problem: Problem, found: Pruned, left: Left, dual: float, bound: float, squares: float,
+        over: Callable[[], bool],
+    ) -> None:  # fmt: skip
+        setting = problem.setting
+        settings = setting.settings
+        self.before, self.left, self.dual, self.bound, self.over = found, left, dual, bound, over
+        self.room = bound - dual
+        self.loss = _loss(setting)
+        self.params = Params(settings["C"], settings["bias"], settings.get("epsilon") or 0.0, 1.0)
+        self.bounded = not settings.get("free_bias")
+        self.sizes = np.abs(found.weights[left.features]).astype(np.float64)
+        self.least = np.maximum(0.5 * (squares - _largest_squares(self.sizes)), 1e-12 * self.room)
+
+    def found(self) -> Pruned:
+        """What is left of the problem."""
+        best, short, most = None, 0, self.sizes.size  # ``short`` features are not enough
+        alpha, v = np.zeros(self.left.rows.n_rows), np.zeros(most + 1)
+        wanted = self._expected(FIRST)
+        for trial in range(TRIALS):
+            wanted = min(max(wanted, math.ceil((1 + NEAR) * short), 1), math.floor(most / (1 + NEAR)))
+            if wanted <= short or wanted < 1 or self.room <= 0 or self.over():
+                break
+            its = self._trained(_largest(self.sizes, wanted), v, alpha)
+            if not math.isfinite(its.primal):
+                break
+            if its.primal <= self.bound:
+                best, most = its, wanted
+                if self.bound - its.primal <= CLOSE * self.room:
+                    break
+            else:
+                short = max(short, wanted)
+            wanted = self._expected((its.primal - self.dual) / float(self.least[wanted]))
+            alpha, v = its.alpha, self._sums(its.alpha)
+            if self.bounded:
+                own = np.abs(v[:-1])
+                terms = self._terms(alpha) - 0.5 * float(v[-1]) ** 2
+                above = terms - 0.5 * _largest_squares(own) > self.bound
+                short = max(short, int(np.count_nonzero(above)) - 1)
+                self.sizes += (own - self.sizes) / (trial + 2)
+        if best is None:
+            return self.before
+        weights = self.before.weights
+        weights[:-1] = 0
+        weights[self.left.features[best.places]] = best.weights[:-1]
+        weights[-1] = best.weights[-1]
+        return Pruned(weights, best.primal)
+
+    def _expected(self, times: float) -> int:
+        """The size at which P(u) - D leaves a little of the room, if it is so many times what it is at least."""
+        return int(np.count_nonzero(times * self.least > (1 - SHY) * self.room))
+
+    def _trained(self, places: np.ndarray, v: np.ndarray, alpha: np.ndarray) -> _Answer:
+        """The best weights of some features, by dual coordinate descent from ``alpha`` and its ``v``; where the dual
+        says that the objective stays above the bound, about how far."""
+        there = np.zeros(self.sizes.size + 1)
+        there[places] = 1.0
+        rows, params, update = left_of(self.left.rows, there), self.params, descend(self.loss)
+        weights, alpha = v[np.append(places, v.size - 1)], alpha.copy()
+        scores, draw = np.empty(rows.n_rows), np.random.default_rng(0)
+        shared, own = Shared(weights), Rows(alpha)
+        for _ in range(SWEEPS):
+            counts = update(rows, draw.permutation(rows.n_rows), shared, own, params, scores)
+            if counts.gap <= DONE * self.room:
+                break
+            dual = float(terms_of(self.loss)(rows, own, params, 1.0)) - 0.5 * inner(weights, weights)
+            if self.bounded and dual > self.bound and counts.gap <= ROUGH * (dual - self.dual):
+                break
+            free = np.flatnonzero(scores >= 0)
+            for _ in range(INNER):
+                if free.size:
+                    update(rows, draw.permutation(free), shared, own, params, scores)
+        return self._measured(rows, places, weights, alpha)
+
+    def _measured(self, rows: Block, places: np.ndarray, weights: np.ndarray, alpha: np.ndarray) -> _Answer:
+        """The weights as they are stored, and their objective."""
+        kept = weights.astype(self.before.weights.dtype).astype(np.float64)
+        params = self.params
+        half = 0.5 * (inner(kept, kept) - (0.0 if self.bounded else kept[-1] ** 2))
+        primal = half + float(total(self.loss)(rows, kept, params.C, params.bias * kept[-1], params.epsilon))
+        return _Answer(places, kept, primal if math.isfinite(primal) else math.inf, alpha)
+
+    def _sums(self, alpha: np.ndarray) -> np.ndarray:
+        """v in all features that are left, float64 [feature + 1]."""
+        v = np.zeros(self.sizes.size + 1)
+        sum_up(self.left.rows, alpha, self.params.bias, self.loss.regression, v)
+        return v
+
+    def _terms(self, alpha: np.ndarray) -> float:
+        """The rows' terms of the dual."""
+        return float(terms_of(self.loss)(self.left.rows, Rows(alpha), self.params, 1.0))
 
 
-def _expected(over: Sequence[tuple[int, float]], room: float) -> int:
-    """The number of features whose P - D comes to ``room``, by a power of it through the last two that were tried."""
-    k, excess = over[-1]
-    slope = SLOPE
-    if len(over) > 1 and over[-2][0] != k and over[-2][1] != excess:
-        slope = math.log(excess / over[-2][1]) / math.log(over[-2][0] / k)
-        slope = min(max(slope, 0.5 * SLOPE), 3 * SLOPE)
-    return round(min(k * (excess / room) ** (1 / slope), 2.0**40))
+def _largest_squares(sizes: np.ndarray) -> np.ndarray:
+    """Sums of the squares of the 0, 1, 2 ... largest, float64 [size + 1]."""
+    sums = np.zeros(sizes.size + 1)
+    np.cumsum(np.sort(sizes)[::-1] ** 2, out=sums[1:])
+    return sums
 
 
-def _largest(best: _Answer, wanted: int) -> _Answer:
-    """The rows in the ``wanted`` features with the largest weights, and what to begin with there."""
-    sizes = np.abs(best.weights[:-1])
-    keep = np.sort(np.argsort(-sizes, kind="stable")[:wanted])
-    there = np.zeros(sizes.size + 1)
-    there[keep] = 1.0
-    rows = left_of(best.left.rows, there)
-    ends = np.append(keep, sizes.size)
-    exact = None if best.exact is None else best.exact[ends]
-    alpha = None if best.alpha is None else best.alpha.copy()
-    return _Answer(Left(best.left.features[keep], rows), best.weights[ends], math.inf, exact, alpha)
-
-
-def _trained(problem: Problem, begun: _Answer, enough: float, stored: np.dtype) -> _Answer:
-    """The best weights of the features: dual coordinate descent until the rows' gaps come to ``enough``."""
-    setting, rows = problem.setting, begun.left.rows
-    settings = setting.settings
-    loss = _loss(setting)
-    params = Params(settings["C"], settings["bias"], settings.get("epsilon") or 0.0, 1.0)
-    weights = np.zeros(begun.weights.size) if begun.exact is None else begun.exact
-    alpha = np.zeros(rows.n_rows) if begun.alpha is None else begun.alpha
-    scores, draw, update = np.empty(rows.n_rows), np.random.default_rng(0), descend(loss)
-    shared, own = Shared(weights), Rows(alpha)
-    for _ in range(SWEEPS):
-        counts = update(rows, draw.permutation(rows.n_rows), shared, own, params, scores)
-        if counts.gap <= enough:
-            break
-        free = np.flatnonzero(scores >= 0)
-        for _ in range(INNER):
-            if free.size:
-                update(rows, draw.permutation(free), shared, own, params, scores)
-    kept = weights.astype(stored).astype(np.float64)
-    constant = params.bias * kept[-1]
-    half = 0.5 * (inner(kept, kept) - (kept[-1] ** 2 if settings.get("free_bias") else 0.0))
-    primal = half + float(total(loss)(rows, kept, params.C, constant, params.epsilon))
-    return _Answer(begun.left, kept, primal, weights, alpha)
+def _largest(sizes: np.ndarray, wanted: int) -> np.ndarray:
+    """Places of the largest, ascending; the first of equal ones."""
+    return np.sort(np.argsort(-sizes, kind="stable")[:wanted])
 
 
 def left_of(block: Block, chosen: np.ndarray) -> Block:
@@ -277,12 +332,25 @@ def take_left(block, places, left):  # type: ignore[no-untyped-def]
             left.indptr[row] = to
 
 
+@kernel
+def sum_up(block, alpha, bias, regression, v):  # type: ignore[no-untyped-def]
+    """Add  sum_i alpha_i s_i x_i  to ``v`` [feature + 1], the bias's last."""
+    for i in range(block.indptr.size - 1):
+        a = alpha[i]
+        if a != 0:
+            step = a if regression else a * block.labels[i]
+            axpy(step, block, i, v)
+            v[v.size - 1] += bias * step
+
+
 def warm_refitting(setting: Setting, block: Block) -> None:
     """Call what trains again on the rows of ``block``, which may be none."""
     rows, weights, loss = left_of(block, np.ones(2)), np.zeros(2), _loss(setting)
     params, own = Params(1.0, 1.0, 0.0, 1.0), Rows(np.zeros(rows.n_rows))
     descend(loss)(rows, np.empty(0, np.int64), Shared(weights), own, params, np.empty(rows.n_rows))
     total(loss)(rows, weights, 1.0, 0.0, 0.0)
+    terms_of(loss)(rows, own, params, 1.0)
+    sum_up(rows, own.alpha, 1.0, loss.regression, weights)
     inner(weights, weights)
 
 

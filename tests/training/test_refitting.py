@@ -6,7 +6,9 @@ import scipy.sparse as sp
 from making import shards_of
 
 import bigclf
+from bigclf.api import outcome
 from bigclf.training import refitting
+from bigclf.training.counts import Clock
 
 TOL = 0.02
 
@@ -110,14 +112,80 @@ def test_rows_that_stream_by_are_trained_on_again_where_there_is_room(tmp_path, 
     X, y, _ = rows(5000)
     shards_of(tmp_path / "s", X, y, chunk_nnz=20_000)
     asked = dict(algo="dcd", loss="hinge", C=0.5, tol=1e-3, prune=TOL, memory="19MB")
-    cut, tried, trained = plain(str(tmp_path / "s"), **asked), [], refitting._trained
-    monkeypatch.setattr(refitting, "_trained", lambda *of: tried.append(trained(*of)) or tried[-1])
+    cut, tried, measured = plain(str(tmp_path / "s"), **asked), [], refitting._Search._measured
+    monkeypatch.setattr(refitting._Search, "_measured", lambda *of: tried.append(of[1].n_rows) or measured(*of))
     found = bigclf.fit(str(tmp_path / "s"), progress=False, **asked)
     assert not found.result_.plan["resident"]
     assert found.facts["pruned"]["kept"] <= cut.facts["pruned"]["kept"] and found.certificate["gap"] <= TOL
-    assert len(tried) > 1 and all(its.left.rows.n_rows == y.size for its in tried)  # of all blocks
+    assert len(tried) > 1 and set(tried) == {y.size}  # of all blocks
     w, b = found.coef_.ravel(), found.intercept_[0]
     assert found.certificate["primal"] == pytest.approx(primal_of("hinge", w, b, X, y, 0.5), rel=1e-9)
+
+
+def test_no_fewer_features_would_be_enough_than_are_known_to_be_needed():
+    """Of all sets of so many features one has the least bound from below, that of the dual of training."""
+    X, y, _ = rows(1500)
+    asked = dict(algo="dcd", loss="hinge", C=0.5, progress=False)
+    whole = bigclf.fit(X, y, tol=1e-6, **asked)
+    found = bigclf.fit(X, y, tol=1e-3, prune=TOL, **asked)
+    squares = np.sort(whole.coef_.ravel() ** 2)[::-1]
+    above = whole.certificate["dual"] + 0.5 * (squares.sum() - np.cumsum(squares))
+    needed = 1 + np.count_nonzero(above > whole.certificate["primal"] / (1 - TOL))
+    assert needed <= found.facts["pruned"]["kept"] <= 1.5 * needed
+
+
+def test_a_trial_that_cannot_come_to_the_bound_ends_and_that_is_true(monkeypatch):
+    X, y, _ = rows(1500)
+    asked = dict(algo="dcd", loss="hinge", C=0.5, tol=1e-4, prune=TOL, progress=False)
+    ended, search = [], refitting._Search
+    trained = search._trained
+
+    def again(self, places, v, alpha):
+        its, passes = trained(self, places, v, alpha), len(seen)
+        seen.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(self, "bounded", False)  # to its end
+            whole = trained(self, places, v, alpha)
+        ended.append((its.primal > self.bound, whole.primal > self.bound, passes, len(seen)))
+        seen.clear()
+        return its
+
+    seen = []
+    monkeypatch.setattr(
+        refitting, "terms_of", lambda loss, real=refitting.terms_of: lambda *of: seen.append(1) or real(loss)(*of)
+    )
+    monkeypatch.setattr(search, "_trained", again)
+    monkeypatch.setattr(refitting, "FIRST", 0.8)  # begins with too few
+    bigclf.fit(X, y, **asked)
+    assert any(over for over, *_ in ended) and all(over == whole for over, whole, *_ in ended), ended
+    assert any(passes < most for over, _, passes, most in ended if over), ended
+
+
+def test_the_time_is_looked_at(monkeypatch, plain):
+    X, y, _ = rows()
+    asked = dict(algo="dcd", loss="hinge", C=0.5, tol=1e-3, prune=TOL)
+    cut, drop = plain(X, y, **asked), outcome.pruned
+
+    def late(*of):
+        found = drop(*of)
+        monkeypatch.setattr(Clock, "late", property(lambda clock: clock.max_seconds is not None))
+        return found
+
+    monkeypatch.setattr(outcome, "pruned", late)
+    found = bigclf.fit(X, y, progress=False, max_seconds=1000, **asked)
+    assert np.array_equal(found.coef_, cut.coef_) and found.certificate == cut.certificate
+    assert bigclf.fit(X, y, progress=False, **asked).facts["pruned"]["kept"] < cut.facts["pruned"]["kept"]
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_rows_so_long_that_roundings_hide_the_objective_lose_no_weight(several, quiet):
+    X, y, score = rows()
+    X = X.tocsr().astype(np.float64) * 1e10
+    given = np.column_stack([score > 0, score > 1, score < 0]).astype(int) if several else y
+    asked = dict(algo="dcd", loss="hinge", C=1.0, tol=1e-3, epochs=100, progress=False)
+    whole, found = bigclf.fit(X, given, **asked), bigclf.fit(X, given, prune=TOL, **asked)
+    assert np.array_equal(found.dense_weights() if several else found.coef_, whole.coef_)
+    assert found.certificate["primal"] == whole.certificate["primal"]
 
 
 def test_without_room_what_pruning_left_stays(monkeypatch, plain):
