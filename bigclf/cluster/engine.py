@@ -394,18 +394,16 @@ class Crew(Generic[A]):
             return await _dask_error(client, future)
         if future.status != "finished":
             return ("lost",)
-        answer = await self._fetch(client, future)
+        answer = await self._fetch(client, future, address)
         if isinstance(answer, Failure):
             return (answer.kind, answer.error)
         return "finished", answer
 
-    async def _fetch(self, client: distributed.Client, future: distributed.Future) -> object:
-        """A result, straight from the worker that has it: no other worker's trouble can hold it up."""
+    async def _fetch(self, client: distributed.Client, future: distributed.Future, address: str) -> object:
+        """A result, straight from the worker that it was bound to: no other worker's trouble can hold it up."""
         if not self._direct:
             return await client.gather(future, direct=False, asynchronous=True)
-        scheduler: Any = client.scheduler
-        who_has = await scheduler.who_has(keys=[future.key])
-        data = (await gather_from_workers(who_has, rpc=client.rpc))[0]
+        data = (await gather_from_workers({future.key: [address]}, rpc=client.rpc))[0]
         if future.key not in data:
             raise OSError("the result was lost with its worker")
         return data[future.key]
@@ -429,7 +427,7 @@ class Crew(Generic[A]):
             future = self._submit_trial(action.unit, action.attempt, member)
             await _over(future)
             if future.status == "finished":
-                self._messages.put(("tried", *place, await self._fetch(self.link.client, future)))
+                self._messages.put(("tried", *place, await self._fetch(self.link.client, future, action.worker)))
                 return
         except asyncio.CancelledError:
             raise
@@ -752,7 +750,7 @@ class JoiningCrew(Crew[Outcome]):
             pure=False, priority=1,
         )  # fmt: skip
         await _over(future)
-        return await self._fetch(client, future) if future.status == "finished" else None
+        return await self._fetch(client, future, task.worker) if future.status == "finished" else None
 
     async def _drop(self, number: int, dropping: Dropping) -> None:
         pieces, totals = ([[*n[:2], *n.cut] for n in names] for names in (dropping.pieces, dropping.totals))

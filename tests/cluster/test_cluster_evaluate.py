@@ -53,8 +53,12 @@ def figures(*arguments, **options):
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["two classes", "three classes"])
-def test_the_figures_are_those_of_one_process(which, models, data, client):
+def test_the_figures_are_those_of_one_process(which, models, data, client, monkeypatch):
+    asked, answers = [], client.cluster.scheduler.handlers
+    usual = answers["who_has"]
+    monkeypatch.setitem(answers, "who_has", lambda **words: asked.append(words) or usual(**words))
     there = figures(models[which], data, workers=client)
+    assert asked == []  # a result lies where its task was bound to
     assert there == figures(models[which], data) and there["n"] == 6000 and there["unknown"][3] == 7
 
 
