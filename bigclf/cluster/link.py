@@ -42,6 +42,7 @@ MORE_PROCESSES = (
 SPAN = {"name": ("bigclf",), "ids": ("bigclf",)}  # of Dask's dashboard
 CHILD = "bigclf.processes"  # what a process started here loads first
 LEFT = "ignore:resource_tracker:UserWarning"  # processes started here are killed, and leave their semaphores to it
+SELDOM = "1s"  # how often servers started here look at their clocks and tasks: 50 and 100 times take 4 % of a core each
 
 
 class Closes(Protocol):
@@ -300,12 +301,15 @@ def _start_processes(n: int, patience: float) -> Link:
     }
     options = {"port": 0, "dashboard": False, "dashboard_address": None}
     encrypted = "distributed.comm.require-encryption"  # of what leaves a machine, and these do not
+    tick, profile = "distributed.admin.tick.interval", "distributed.worker.profile.interval"
     with (
         _environment(PARENT, str(os.getpid())),
         _environment("DASK_LOGGING__DISTRIBUTED", "critical"),  # what there is to say reaches the run as events
         _environment("DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION", "false"),
+        _environment("DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL", SELDOM),
+        _environment("DASK_DISTRIBUTED__WORKER__PROFILE__INTERVAL", SELDOM),
         _environment("PYTHONWARNINGS", ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), LEFT)))),
-        dask.config.set({encrypted: False}),
+        dask.config.set({encrypted: False, tick: SELDOM, profile: SELDOM}),
     ):
         worker = {"cls": Worker, "options": {"worker_kwargs": {**here, **nanny}}}
         scheduler = {"cls": SubprocessScheduler, "options": {"scheduler_kwargs": {**here, **options}}}
