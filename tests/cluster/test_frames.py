@@ -22,17 +22,16 @@ def workers():
         yield link.client
 
 
-def looks():
-    """Milliseconds between two looks of Dask's servers in this process at clock and tasks."""
-    import distributed
-
-    servers = [server for kind in (distributed.Scheduler, distributed.Worker) for server in kind._instances]
-    timers = [server.periodic_callbacks for server in servers]
-    return [each[name].callback_time for each in timers for name in ("tick", "profile") if name in each]
-
-
 def test_processes_started_here_look_at_themselves_once_a_second(workers):
     """And not 50 and 100 times, as Dask's own settings are."""
+
+    def looks():  # milliseconds between two looks at clock and tasks; it travels, as this module cannot
+        import distributed
+
+        servers = [server for kind in (distributed.Scheduler, distributed.Worker) for server in kind._instances]
+        timers = [server.periodic_callbacks for server in servers]
+        return [each[name].callback_time for each in timers for name in ("tick", "profile") if name in each]
+
     assert workers.run_on_scheduler(looks) == [1000] and [*workers.run(looks).values()] == [[1000, 1000]] * 2
 
 
