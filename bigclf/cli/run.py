@@ -211,6 +211,11 @@ def run_step(step: Step, inner: click.Context, quiet: bool) -> dict[str, object]
             inner.command.invoke(inner)
         except click.exceptions.Exit as end:
             code = end.exit_code
+        except click.UsageError as error:
+            told = error.format_message()
+            if "--" in told:  # a job has no options
+                told += "; in a job, --NAME VALUE is NAME: VALUE, a key of its section or step (bigclf help jobs)"
+            raise click.UsageError(told, inner) from None
     if code not in (0, terminal.LIMITS):
         raise click.exceptions.Exit(code)
     text = output.getvalue()

@@ -209,6 +209,15 @@ def test_what_was_resolved_reads_the_same():
     assert words(again) == words(first)
 
 
+def test_what_a_step_wants_is_told_in_the_words_of_a_job(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n3,4\n")
+    path = tmp_path / "job.yaml"
+    path.write_text(f"steps:\n  - fit: {{data: {tmp_path}/t.csv, output: {tmp_path}/m}}\n")
+    done = CliRunner().invoke(main, ["run", str(path)])
+    assert done.exit_code == 2 and "did you mean --label b" in done.output
+    assert "in a job, --NAME VALUE is NAME: VALUE, a key of its section or step (bigclf help jobs)" in done.output
+
+
 def test_files_that_are_no_jobs(tmp_path):
     (tmp_path / "jobs.yaml").touch()
     with pytest.raises(JobError, match="no such job file; did you mean '.*jobs.yaml'"):
