@@ -472,6 +472,10 @@ def date_part(stamps: np.ndarray, part: str) -> np.ndarray:
 SHOWN_COLUMNS, MOST_LACKING = 20, 10
 
 
+class LackingColumns(SchemaError):
+    """Columns that are wanted are not there."""
+
+
 def require_all(
     wanted: Iterable[str],
     known: Iterable[str],
@@ -498,10 +502,12 @@ def require_all(
         hint = near(lacking[0], known) if len(lacking) == 1 else ""
     if len(lacking) == 1:
         own = " (it should hold the labels)" if lacking[0] in labels else ""
-        raise SchemaError(f"there is no such column{own}; the {what} has {shown}{hint}", file=path, column=lacking[0])
+        raise LackingColumns(
+            f"there is no such column{own}; the {what} has {shown}{hint}", file=path, column=lacking[0]
+        )
     names = [f"{name!r} (the labels)" if name in labels else repr(name) for name in lacking[:MOST_LACKING]]
     more = f" and {len(lacking) - MOST_LACKING:,} more" * (len(lacking) > MOST_LACKING)
-    raise SchemaError(f"the columns {', '.join(names)}{more} are missing; the {what} has {shown}{hint}", file=path)
+    raise LackingColumns(f"the columns {', '.join(names)}{more} are missing; the {what} has {shown}{hint}", file=path)
 
 
 def _separated(name: str, header: str) -> str:

@@ -12,7 +12,7 @@ from bigclf.conversion.tables import reading
 from bigclf.conversion.tables.from_columns import located, prepare, usable
 from bigclf.conversion.tables.reading import Bad, Batch
 from bigclf.conversion.text.pieces import Source, Task
-from bigclf.errors import DataError
+from bigclf.errors import DataError, SchemaError
 from bigclf.features import values
 from bigclf.features.encode import Finisher
 from bigclf.features.extract import Extracted, extract, spelt
@@ -43,7 +43,11 @@ class RawRows:
         self, finisher: Finisher, data: object, keep: Sequence[str] | None = (), memory: int = 1_000_000_000
     ) -> None:
         self._finisher = finisher
-        raw = prepare(data, finisher.spec, memory, label=False, keep=keep)
+        try:
+            raw = prepare(data, finisher.spec, memory, label=False, keep=keep)
+        except values.LackingColumns as error:
+            message = f"{error.message}; the model was trained on a table that has these columns"
+            raise SchemaError(message, file=error.file, column=error.column) from None
         self.sources, self._reader = raw.sources, raw.reader
         self.kept = self._reader.kept
 
