@@ -56,6 +56,7 @@ from bigclf.metrics.figures import AnyPart
 from bigclf.progress import Event, Plan, Status, Watcher
 from bigclf.training.engines import Round
 from bigclf.training.executor import Job
+from bigclf.training.memory import reuse_freed
 from bigclf.training.roles.steps import keeps_rows, rows_elsewhere, way_of
 from bigclf.training.validation import Candidate, Sums
 from bigclf.training.visit import Carry, Outcome, Ref
@@ -170,6 +171,7 @@ class Crew(Generic[A]):
         self._early: list[tuple[str, float]] = []  # who has answered, and when, and waits for the others
         self._begun = False  # whether any worker was let in
         self._watch: ThreadFuture[None] | None = None
+        reuse_freed()
         self._begin_watch()
 
     # What a subclass says
