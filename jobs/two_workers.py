@@ -4,10 +4,10 @@
 
 TRAIN and TEST are Parquet files (globs) with two classes; OUT takes what is written. The lines run in turn, one
 process, then two workers, ``--rounds`` times; each run is a process of its own, and the workers stand before the
-clock starts. Averaged PA-II counts its epochs after the first, the others the whole call. A sweep of eight values and
-five folds is forty trainings and one more: of a million rows four minutes of a core, so ``--folds 0`` is for a short
-look. For ``classes`` the rows get one of twenty labels, of the drawn direction that they look most along; they are
-written to OUT/classes once.
+clock starts. They look at themselves once a second, as those of ``--workers`` do. Averaged PA-II counts its epochs
+after the first, the others the whole call. A sweep of eight values and five folds is forty trainings and one more: of a
+million rows four minutes of a core, so ``--folds 0`` is for a short look. For ``classes`` the rows get one of twenty
+labels, of the drawn direction that they look most along; they are written to OUT/classes once.
 """
 
 from __future__ import annotations
@@ -106,9 +106,11 @@ def child(line: str, how: str, given: argparse.Namespace) -> None:
         if how == "one":
             print(run(line, given, bigclf.Workers(threads=1)))
             return
+        import dask
         from distributed import Client, LocalCluster
 
         with (
+            dask.config.set({"distributed.admin.tick.interval": "1s", "distributed.worker.profile.interval": "1s"}),
             LocalCluster(2, threads_per_worker=1, dashboard_address=None, memory_limit=0) as cluster,
             Client(cluster) as client,
         ):
