@@ -57,6 +57,7 @@ STATE = re.compile(r"state-(\d{8})-(\d{6})\.safetensors")
 HISTORY_SECONDS = 0.1  # at most ten records a second
 KEPT = 2
 REPLACES = "replaces.json"  # which model a person allowed the run to replace
+SAID_OF_PLAN = "plan.dtype", "plan.groups", "plan.seed"  # what a person may have said of it, as it was said
 WROTE = "fit_wrote.json"  # what ``bigclf fit`` began to write elsewhere
 FORGETTING = "forgetting.json"  # how far ``forget`` is
 RUN_FILES = ("history.jsonl", "model.bigclf", REPLACES, WROTE, FORGETTING, "run.json")  # removed in this order
@@ -153,6 +154,10 @@ class RunDirectory:
                 way = ("data and method are the same, but the plan is for another memory, seed, dtype or groups,"
                        " or by another version of bigclf: continue with those, or start over (--overwrite, or another"
                        " run directory)")  # fmt: skip
+            said = [
+                line.removeprefix("plan.") for line in lines if line.startswith(SAID_OF_PLAN) or line[:5] != "plan."
+            ]
+            lines = said or ["the plan"]
             raise RunError(f"{self.path} holds another run; it differs in: {'; '.join(lines)}; {way}")
         self._run = _told(was)
         return before
