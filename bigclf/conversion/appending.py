@@ -95,6 +95,11 @@ def check_features(features: Mapping[str, object], before: Dataset) -> None:
                                 if features.get(name) != before.features.get(name)))  # fmt: skip
         raise SchemaError(f"the shards there were made with other features (they differ in: {told}); convert with the "
                           "same, or to another directory", file=before.files[0])  # fmt: skip
+    there, here = (told.get("counted_from") for told in (before.features, features))
+    if None not in (there, here) and there != here:
+        raise SchemaError(f"the text of the shards there counts features from {there}, and the new one is read as from "
+                          f"{here}; if it counts from {there}, too, pass index_base={there} (--index-base {there})",
+                          file=before.files[0])  # fmt: skip
 
 
 def together(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:

@@ -209,7 +209,7 @@ def parsing_options(
         raise TypeError(f"index_base has no effect on format={format!r}, whose reader counts from 0")
     base = index_base if index_base is not None else reader.index_base or 0
     if hash_bits is None:
-        return Options(base, n_features)
+        return Options(base, n_features, tells_base=bool(base or reader.index_base))
     if format not in FORMATS or not FORMATS[format].hashes:
         raise TypeError(f"hash_bits has no effect on format={format!r}, whose features are numbers")
     if not 1 <= hash_bits <= 30:

@@ -291,7 +291,7 @@ def made_by(options: Options) -> dict[str, object] | None:
     counts them; None where there is nothing to say."""
     if options.hash_bits is not None:
         return {"kind": "hashed names", "version": 1, "hash_bits": options.hash_bits}
-    return {**GIVEN, "counted_from": options.index_base} if options.index_base else None
+    return {**GIVEN, "counted_from": options.index_base} if options.tells_base else None
 
 
 def integral(labels: Iterable[float]) -> bool:

@@ -173,7 +173,9 @@ def sparse_text(
     code = readers.code_of(readers.find(format, COLUMNS))
     bad = dict(on_bad_rows=on_bad_rows, max_bad_fraction=max_bad_fraction)
     several = have_several_labels(data, format, several_labels)
-    told = __version__, named, format, code, seed, bad, hash_bits, several
+    told: tuple[object, ...] = (__version__, named, format, code, seed, bad, hash_bits, several)
+    if (base := options.get("index_base")) is not None:
+        told += (base,)
     home = cache_directory("raw")
     out = files.join(home, hashlib.blake2b(json.dumps(told).encode(), digest_size=16).hexdigest())
     options = dict(options, hash_bits=hash_bits, overwrite=True, several_labels=several, **bad)
@@ -339,8 +341,8 @@ def as_shards(model: Model, data: Any, memory: float | str = "1GB", bad: BadRows
     bad.check(model, data)
     paths: files.Paths = data  # of raw files
     if form := text_format(model, data):
-        told: dict[str, Any] = {"memory": _room(memory), "hash_bits": model.features.get("hash_bits"),
-                                "several_labels": model.multilabel, **bad._asdict()}  # fmt: skip
+        told: dict[str, Any] = {"memory": _room(memory), "several_labels": model.multilabel, **bad._asdict()}
+        told |= _as_numbered(model, form)
         with naming_format(model, data, form):
             rows = sparse_text(data, form, **told)
         _tell_ignored([rows])
@@ -388,6 +390,14 @@ def text_format(model: Model, data: object) -> str | None:
     return None if form in COLUMNS else form
 
 
+def _as_numbered(model: Model, form: str) -> dict[str, Any]:
+    """How text of a format is read so that its features are those of the model: options of ``convert``. Models of an
+    older version do not tell from which number theirs counted."""
+    usual, base = readers.find(form, COLUMNS).index_base, model.features.get("counted_from")
+    told = {"hash_bits": model.features.get("hash_bits")}
+    return told if usual is None or base in (None, usual) else {**told, "index_base": base}
+
+
 @contextlib.contextmanager
 def naming_format(model: Model | None, data: files.Paths, form: str) -> Iterator[None]:
     """Bad rows of text whose format nobody said, and its name does not tell, may be rows of another one."""
@@ -432,7 +442,7 @@ def in_order(model: Model, data: Any, memory: float | str) -> Iterator[Stored | 
     if not (form := text_format(model, data)):
         yield data
         return
-    told: dict[str, Any] = {"format": form, "hash_bits": model.features.get("hash_bits")}
+    told: dict[str, Any] = {"format": form, **_as_numbered(model, form)}
     made: list[tuple[str, Dataset | TextRows]] = []
     room, reader = _room(memory), readers.find(form, COLUMNS)
     with files.scratch() as scratch:
@@ -440,7 +450,8 @@ def in_order(model: Model, data: Any, memory: float | str) -> Iterator[Stored | 
             several = have_several_labels(data, form, model.multilabel)
             for number, path in enumerate(files.expand(data)):
                 if reader.example and not several:
-                    options = parsing_options(reader, form, None, None, told["hash_bits"])._replace(unlabelled=True)
+                    base, bits = told.get("index_base"), told["hash_bits"]
+                    options = parsing_options(reader, form, base, None, bits)._replace(unlabelled=True)
                     made.append((path, TextRows(look_at(path, number), reader, options, max(room // 8, PIECE))))
                     continue
                 out = files.join(scratch, f"{number:05d}")

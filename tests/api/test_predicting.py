@@ -578,6 +578,23 @@ def test_labels_of_text_are_whole_numbers_where_all_are(sparse, tmp_path, monkey
     assert other["label"].type == pa.float64() and other["label"].to_pylist() == [1.0] * 59 + [2.5]
 
 
+def test_text_is_read_from_the_number_that_the_text_of_the_model_began_with(tmp_path):
+    """Features were taken for their neighbours, without a word, where no row of the text had number 0."""
+    text = tmp_path / "zero.svm"
+    text.write_text("1 0:1 2:1\n-1 1:1 3:1\n1 2:1\n-1 1:1\n" * 5)
+    model = bigclf.fit(bigclf.convert(str(text), tmp_path / "s", index_base=0), algo="dcd", progress=False)
+    other = written_lines(tmp_path / "other.svm", ["1 2:1", "-1 1:1", "-1 1:1 3:1"])
+    assert bigclf.evaluate(model, other).accuracy == 1 == bigclf.evaluate(model, str(text)).accuracy
+    predict(model, other, str(tmp_path / "out"))
+    found = [pq.read_table(file) for file in sorted((tmp_path / "out").glob("*.parquet"))]
+    assert pa.concat_tables(found)["prediction"].to_pylist() == [1, -1, -1]
+    lists = tmp_path / "lists.svm"
+    lists.write_text("1,2 0:1 2:1\n3 1:1\n")
+    several = bigclf.convert(str(lists), tmp_path / "l", index_base=0, several_labels=True)
+    model = bigclf.fit(several, algo="dcd", progress=False)
+    assert bigclf.evaluate(model, written_lines(tmp_path / "more.svm", ["1,2 2:1", "3 1:1"])).precision_at[1] == 1
+
+
 def test_rows_of_text_need_no_label_to_be_predicted(sparse, tmp_path):
     rows = drawn(40, ALIKE["values"])
     labelled = svm(rows, ["1"] * 40).splitlines()

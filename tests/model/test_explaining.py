@@ -13,7 +13,7 @@ from test_cli import bigclf, error_of
 from bigclf.api.fit import fit
 from bigclf.conversion.convert import convert
 from bigclf.data.dataset import Dataset
-from bigclf.errors import DataError, RunError
+from bigclf.errors import DataError, RunError, SchemaError
 from bigclf.model.explanations import explain, explain_row, largest, names_of, stored_row, variances_of
 from bigclf.model.model import Model
 
@@ -208,7 +208,9 @@ def test_features_are_shown_with_the_numbers_that_the_text_has(tmp_path):
     convert(lists, tmp_path / "l", several_labels=True)
     told = [Dataset(str(tmp_path / name)).features.get("counted_from") for name in ("s", "s/*.parquet", "l")]
     assert told == [1, 1, 1] and "from 1" in bigclf("inspect", tmp_path / "l")[0]
-    assert "counted_from" not in convert(text, tmp_path / "zero", index_base=0, workers=1).features
+    assert convert(text, tmp_path / "zero", index_base=0, workers=1).features["counted_from"] == 0
+    with pytest.raises(SchemaError, match="counts features from 0, and the new one is read as from 1"):
+        convert(text, tmp_path / "zero", append=True, workers=1)
     made(features=rows.features).save(tmp_path / "m")
     (tmp_path / "names").write_text("6\tsix\n")
     (tmp_path / "none").write_text("0\tnone\n")

@@ -70,7 +70,7 @@ def convert_lists(
                 for rows in _rows_of(source, options):
                     writer.write_table(_table(rows), row_group_size=max(1, len(rows.labels)))
         marks = [] if len(sources) > MOST_MARKS else [files.mark(source.path) for source in sources]
-        made = {"counted_from": options.index_base} if options.index_base else {}
+        made = {"counted_from": options.index_base} if options.tells_base else {}
         Dataset(place[str(out)]).write_manifest(place[str(out)], {"sources": marks, "part": None}, **made)
     return Dataset(out)
 

@@ -22,6 +22,7 @@ class Options(NamedTuple):
     hash_bits : names of features are hashed to so many bits; None: they are numbers.
     namespace : where features are numbers, the one namespace that they are in.
     unlabelled : rows may have no label, as those to predict; it is NaN then.
+    tells_base : what is made tells ``index_base``: text of this format is taken to count from 1 where nothing is said.
     """
 
     index_base: int = 1
@@ -29,6 +30,7 @@ class Options(NamedTuple):
     hash_bits: int | None = None
     namespace: bytes = b""
     unlabelled: bool = False
+    tells_base: bool = False
 
     @property
     def limit(self) -> int:
