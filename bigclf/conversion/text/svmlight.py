@@ -15,7 +15,7 @@ QUERY = re.compile(rb"^[ \t]*[^\s#]+[ \t]+qid[^\s:]*:", re.MULTILINE)
 MULTI_LABEL = re.compile(rb"[^,:]+(,[^,:]*)+")
 FIRST_PAIR = re.compile(rb"[0-9]+:[^:]*")  # where a label should be
 OTHER_LABELS = re.compile(rb"\d+([;|/]\d+)+|[^,:\s]*[A-Za-z_][^,:]*(,[^,:]*)+")  # with other separators, or of words
-NO_LABEL = re.compile(rb"^[ \t]*(?=[0-9]+:)", re.MULTILINE)
+NO_LABEL = re.compile(rb"^[ \t]*(?=([0-9]+|qid[^\s:#]*):)", re.MULTILINE)
 SEVERAL = "`bigclf convert FILE OUT --several-labels` takes them (convert(..., several_labels=True))"
 
 
@@ -80,7 +80,7 @@ def parse_line(line: bytes, options: Options) -> tuple[float, list[int], list[fl
     if b"," in line and b":" not in line:
         raise ValueError(f"{shown(fields[0])} has commas and no index:value, as rows of a table: --format csv "
                          f"(format='csv'); if these are labels of a row without entries, {SEVERAL}")  # fmt: skip
-    if options.unlabelled and FIRST_PAIR.fullmatch(fields[0]):
+    if options.unlabelled and (FIRST_PAIR.fullmatch(fields[0]) or _is_query(fields[0])):
         fields.insert(0, b"")
     label = _label(fields[0]) if fields[0] else math.nan
     pairs = fields[2:] if len(fields) > 1 and _is_query(fields[1]) else fields[1:]
