@@ -390,11 +390,11 @@ def text_format(model: Model, data: object) -> str | None:
     return None if form in COLUMNS else form
 
 
-def _as_numbered(model: Model, form: str) -> dict[str, Any]:
+def _as_numbered(model: Model, form: str) -> dict[str, int | None]:
     """How text of a format is read so that its features are those of the model: options of ``convert``. Models of an
     older version do not tell from which number theirs counted."""
     usual, base = readers.find(form, COLUMNS).index_base, model.features.get("counted_from")
-    told = {"hash_bits": model.features.get("hash_bits")}
+    told: dict[str, int | None] = {"hash_bits": model.features.get("hash_bits")}
     return told if usual is None or base in (None, usual) else {**told, "index_base": base}
 
 
