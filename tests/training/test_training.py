@@ -518,10 +518,14 @@ def test_a_run_that_stopped_goes_on_under_larger_limits_and_ends_at_a_larger_tol
     assert fourth.digest() == fit(shards, tol=1e-9, epochs=6, **options()).digest()
 
 
+@pytest.mark.parametrize("older", [False, True])
 @pytest.mark.parametrize("how", [{"loss": "hinge"}, {"loss": "hinge", "groups": 2}, {"algo": "newton"}])
-def test_a_smaller_tolerance_again_is_reached_again(tmp_path, quiet, caplog, how):
+def test_a_smaller_tolerance_again_is_reached_again(tmp_path, quiet, caplog, monkeypatch, how, older):
     """What ended at a larger one let go of what it would go on from: an earlier checkpoint has to do, or none."""
     shards, given = small(tmp_path / "a"), {**options(), **how}
+    if older:  # checkpoints did not tell their tolerance
+        write = RunDirectory._write
+        monkeypatch.setattr(RunDirectory, "_write", lambda *of: of[1].facts.pop("tol") and write(*of))
     train = functools.partial(fit, shards, run_dir=tmp_path / "run", epochs=50, **given)
     train(tol=1e-6, max_seconds=1e-9)
     looser = train(tol=1e-1, resume=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +79,8 @@ def require(run: Run, saved: Checkpoint) -> None:
     ModelFormatError : naming an array that is missing, or of another type or shape.
     """
     facts, n = saved.facts, len(run.problems)
-    grown = run.tol is not None and (facts.get("tol") or 0.0) > run.tol  # the tolerance had, and is back
+    # the tolerance had grown, and is back; older checkpoints do not tell theirs
+    grown = run.tol is not None and (facts.get("tol", math.inf) or 0.0) > run.tol
     validated = run.best.patience is not None or "best_score" in facts
     check_fields(facts, RUN_FACTS | (VALIDATED if validated else {}), "facts")
     check_relations([
@@ -91,7 +93,7 @@ def require(run: Run, saved: Checkpoint) -> None:
         where = f"facts.status.{number}"
         check_fields(status, STATUS, where)
         if grown and status["done"] and not _is_within(status, run.tol):  # what it would go on from was let go
-            raise ModelFormatError("it ended at a larger tolerance than is asked for now")
+            raise ModelFormatError(f"field '{where}.done': it ended at a larger tolerance than is asked for now")
         check_relations([(status.get("epochs", 0) <= facts["epoch"], f"{where}.epochs", "at most facts.epoch")])
         kinds = ["state", *(["best"] if facts.get("best_epoch") else [])]
         kinds += [f"{group}.shared" for group in range(len(run.refs)) if _is_midway(number, group, saved.arrays)]
