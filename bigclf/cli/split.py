@@ -19,8 +19,8 @@ from bigclf.units import plural
               help="The parts, each a directory in OUT, and their shares of the rows.")  # fmt: skip
 @click.option("--by", metavar="COL", help="Rows with the same value in this column stay together.")
 @click.option("--order", metavar="COL", help="The parts follow each other along this column, such as a time.")
-@click.option("--columns", metavar="ROLE=NAME,...", help="Column names, by role, for Parquet files not written by"
-              " bigclf; ROLE is label, weight, features, or indices and values. The parts need none.")  # fmt: skip
+@click.option("--columns", metavar="ROLE=NAME,...", help="Names of columns, by role, in Parquet files not written"
+              " by bigclf; ROLE is label, weight, features, or indices and values. The parts need none.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Another one gives other parts.")
 @click.option("--memory", type=terminal.SIZE, default="256MB", show_default=True, help="What this may allocate.")
 @terminal.overwrite_option
