@@ -298,7 +298,7 @@ def test_the_model_is_written_where_there_is_room_though_the_disk_of_the_run_is_
 def test_a_run_of_another_plan_alone_is_told_why_and_what_to_do_and_stays(tmp_path):
     RunDirectory(tmp_path).begin(asked(plan={"resident": False}), resume=False)
     before = (tmp_path / "run.json").read_bytes()
-    with pytest.raises(RunError, match=r"plan.resident: false -> true; .* another version .* start over \(--overwrite"):
+    with pytest.raises(RunError, match=r"differs in: the plan; .* another version .* start over \(--overwrite"):
         RunDirectory(tmp_path).begin(asked(plan={"resident": True}), resume=True)
     assert (tmp_path / "run.json").read_bytes() == before
 
