@@ -10,8 +10,6 @@ import threading
 import time
 from collections.abc import Iterator
 
-import numpy as np
-
 from bigclf.data.shards import await_freed, release_freed
 from bigclf.machine import anonymous_bytes
 
@@ -95,4 +93,8 @@ def reuse_freed() -> None:
     Who takes in weights of 12 MB from two workers, and joins them, would else give back, and have cleared, all of it
     each time.
     """
-    np.empty(32 * 2**20 - 2 * mmap.PAGESIZE, np.uint8)
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        library = ctypes.CDLL(None)
+        library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+        library.free.restype, library.free.argtypes = None, [ctypes.c_void_p]
+        library.free(library.malloc(32 * 2**20 - 2 * mmap.PAGESIZE))  # no page of it is touched
