@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import bigclf
 
 TOP = Path(__file__).parents[2]
@@ -157,3 +159,15 @@ if __name__ == "__main__":
         print(setup_command(sys.argv[2]))
     else:
         rewrite()
+
+
+def test_at_the_top_stands_what_belongs_there():
+    """And nothing that somebody made while trying things out."""
+    if not (TOP / ".git").exists():
+        pytest.skip("no checkout")
+    listed = subprocess.run(["git", "ls-files"], cwd=TOP, capture_output=True, text=True, check=True).stdout.split("\n")
+    there = {name.split("/")[0] for name in listed if name and not name.startswith(".")}
+    assert there == {
+        "bigclf", "cluster", "jobs", "tests", "pyproject.toml", "mkdocs.yml", "README.md", "CHANGELOG.md",
+        "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "SECURITY.md",
+    }  # fmt: skip
