@@ -42,6 +42,8 @@ from bigclf.methods.steps import planes
 from bigclf.methods.steps.planes import dot
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import DTypeLike
 
     from bigclf.maths.block import Block
@@ -377,11 +379,13 @@ def precondition(shared: Any, params: Params) -> None:
 
 
 def product(shared: Shared, params: Params) -> tuple[np.ndarray, np.ndarray]:
-    """The direction d, and H d from the sum of a read, which may have left out rows."""
-    direction = shared.probe.astype(np.float64)
+    """The direction d, and H d from the sum of a read, which may have left out rows; H d in the place of the sum."""
+    direction = shared.probe.astype(np.float64, copy=False)
     rows = float(shared.figures[ROWS])
     scale = float(shared.scalars[SEEN]) / rows if rows > 0 else 1.0
-    image = direction + scale * shared.total
+    image = shared.total
+    for s in parts(image.size):
+        image[s] = direction[s] + scale * image[s]
     image[-1] -= params.free * direction[-1]
     return direction, image
 
@@ -389,24 +393,32 @@ def product(shared: Shared, params: Params) -> tuple[np.ndarray, np.ndarray]:
 def multiplied(shared: Shared, params: Params) -> Step:
     """H d is known: a step of preconditioned conjugate gradients."""
     direction, image = product(shared, params)
-    scalars, step, residual = shared.scalars, shared.step, shared.residual
+    scalars, residual = shared.scalars, shared.residual
     square, bend = float(scalars[SQUARE]), dot(direction, image)
     facts = {"products": 1.0}
     if not 0 < bend < np.inf:
         return Step(facts=facts, over="stalled") if scalars[PRODUCTS] == 0 else tried(shared, facts)
     a = square / bend
-    step += a * direction
-    residual -= a * image
     gain = 0.5 * a * square
     scalars[MODEL] -= gain
     scalars[PRODUCTS] += 1
-    z = residual / shared.diagonal
+    z = image  # in its place
+    for s in parts(z.size):
+        shared.step[s] += a * direction[s]
+        residual[s] -= a * image[s]
+        np.divide(residual[s], shared.diagonal[s], out=z[s])
     scalars[SQUARE] = following = dot(residual, z)
     if _is_enough(shared, gain) or not 0 < following < np.inf or scalars[PRODUCTS] >= MOST_PRODUCTS:
         return tried(shared, facts)
-    shared.probe[:] = z + following / square * direction
+    for s in parts(z.size):
+        shared.probe[s] = z[s] + following / square * direction[s]
     clear_sums(shared)
     return Step(facts=facts)
+
+
+def parts(n: int) -> Iterator[slice]:
+    """Slices of a vector, small enough that what is made of them on the way stays in the processor's cache."""
+    return (slice(first, first + 16384) for first in range(0, n, 16384))
 
 
 def _is_enough(shared: Shared, gain: float) -> bool:
