@@ -28,9 +28,9 @@ from bigclf.training.engines import LocalEngine
 from bigclf.training.memory import PeakMemory
 from bigclf.training.plan import Plan, model_copies
 from bigclf.training.problems import progress_of
-from bigclf.training.pruning import pruned
+from bigclf.training.pruning import pruned, scores_of_class
 from bigclf.training.pruning_together import pruned_together
-from bigclf.training.refitting import bytes_of_rows, refitted
+from bigclf.training.refitting import bytes_of_rows, is_refitted, refitted
 from bigclf.training.run import Run
 from bigclf.training.sources import longest_row
 from bigclf.units import format_bytes, format_seconds, in_worker, plural
@@ -415,8 +415,8 @@ def told_of(run: Run) -> list[dict[str, float]]:
 
 def prune(run: Run, source: Rows, tol: float) -> None:
     """Drop what can be dropped of the weights that the certificates speak of, train what is left again, and certify it
-    within ``tol``; three passes over the rows, or five, of several problems a few more; where all rows stay in memory
-    as many as it takes.
+    within ``tol``; three passes over the rows, or five, of several problems a few more and one for their scores; where
+    all rows stay in memory as many as it takes.
 
     Raises
     ------
@@ -437,17 +437,19 @@ def prune(run: Run, source: Rows, tol: float) -> None:
         if len(weights) > 1 and tile_bytes(source.n_features, 0) <= MOST_TILE:  # many passes, that cost little there
             drop = pruned_together
     squares = [float(np.square(own[:-1], dtype=np.float64).sum()) for own in weights]
+    most, room, cheap = bytes_of_rows(source), run.plan.left_room, run.plan.resident
+    scores = None
+    if len(weights) > 1 and is_refitted(len(weights), most, room, cheap):
+        scores = scores_of_class(run.problems, weights, blocks)
     found = drop(run.problems, weights, objectives, blocks, tol)
     if isinstance(run.engine, LocalEngine):
         run.engine.bench.forget()  # makes room for rows
         release_freed()
-    most = bytes_of_rows(source)
-    room, cheap = run.plan.left_room, run.plan.resident
 
     def over() -> bool:
         return run.clock.late or run.clock.told_to_stop() is not None
 
-    found = refitted(run.problems, found, objectives, blocks, tol, most, room, cheap, squares, over)
+    found = refitted(run.problems, found, objectives, blocks, tol, most, room, cheap, squares, over, scores)
     for status, one in zip(run.status, found, strict=True):
         status.weights, status.primal = one.weights, one.primal
 

@@ -99,6 +99,32 @@ def pruned(
     return [found[n] for n in range(len(problems))]
 
 
+def scores_of_class(problems: Sequence[Problem], weights: Sequence[np.ndarray], blocks: Blocks) -> list[float]:
+    """Of each problem the mean of w.x_i + b over the rows that have its class, by their weights; NaN where there are
+    none. One pass over the rows."""
+    sums = np.zeros((len(problems), 2))
+    with ThreadPoolExecutor(THREADS) as pool:
+        for block in blocks():
+
+            def of(n: int, rows: Block = block) -> None:
+                constant = problems[n].setting.settings["bias"] * float(weights[n][-1])
+                add_scores(problems[n].view(rows), weights[n], constant, sums[n])
+
+            list(pool.map(of, range(len(problems))))
+    return [float(total / rows) if rows > 0 else math.nan for total, rows in sums]
+
+
+@kernel
+def add_scores(block, weights, constant, sums):  # type: ignore[no-untyped-def]
+    """Add  sum_i c_i (w.x_i + constant)  and  sum_i c_i  of the rows that have the class to ``sums`` [2], row by row:
+    the bits do not depend on blocks."""
+    for i in range(block.indptr.size - 1):
+        c = block.weights[i]
+        if c > 0 and block.labels[i] > 0:
+            sums[0] += c * (dot(block, i, weights) + constant)
+            sums[1] += c
+
+
 def bounds_of(objectives: Sequence[tuple[float, float]], tol: float) -> list[float]:
     """The most that each objective may come to."""
     return [max(primal, dual / (1 - tol)) for primal, dual in objectives]

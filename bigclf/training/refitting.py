@@ -20,6 +20,11 @@ features of the largest sizes in the mean of all v so far (subgradient steps on 
 Bertsimas, Pauphilet, Van Parys, Statistical Science 2020). What is kept is the smallest S that was seen to be within
 the bound, and its weights are trained on until little is left to be gained.
 
+Of several problems, whose scores are compared with each other, rows of a rare class lose a little by every feature that
+is dropped: their own duals, at their bound already, cannot make up for it, and rows of other classes come before them.
+So the last weights are those of a price of the class's rows, C_i (1 + r), at which these rows have the mean score that
+they had. Of all weights with that mean score they have the least P(u); it is a thirtieth of the room more.
+
 The rows of a problem's features are copied into memory, those of weight 0 left out; where there is no room for that,
 the problem stays as pruning left it.
 """
@@ -40,7 +45,7 @@ from bigclf.maths.losses import Loss
 from bigclf.methods import Setting
 from bigclf.methods.dual.dual_coordinate_descent import Params, Rows, Shared, descend, value
 from bigclf.training.problems import Problem
-from bigclf.training.pruning import THREADS, Pruned, bounds_of
+from bigclf.training.pruning import THREADS, Pruned, add_scores, bounds_of
 
 if TYPE_CHECKING:
     from bigclf.data.rows import Rows as Source
@@ -49,6 +54,8 @@ TRIALS = 6  # sizes of S
 FIRST = 1.3  # times what is known from below is the first guess of P(u) - D at a size
 SHY = 0.02  # of the room below the bound: so far below it trials aim
 CLOSE = 0.05  # ... and this far below it an objective is near enough
+PRICED = 0.03  # ... and so much further, where the mean score of a class is to be kept
+MOST_PRICE, PRICES, SAME = 0.5, 3, 0.1  # |r|; how many are tried; what may be left of the difference of mean scores
 NEAR = 0.02  # two sizes, one within the bound and one not, that differ by so little end the search
 SWEEPS, INNER = 12, 12  # over all rows, and after each over those that can move
 DONE = 0.02  # of the room: where a trial's own gap ends it
@@ -84,6 +91,7 @@ def refitted(
     cheap: bool,
     squares: Sequence[float],
     over: Callable[[], bool],
+    scores: Sequence[float] | None = None,
 ) -> list[Pruned]:
     """What pruning ``found``, with fewer weights where training them again allows it, in place.
 
@@ -96,6 +104,7 @@ def refitted(
     cheap : whether a pass over the blocks is, as where they are in memory; else few are made.
     squares : sum of the squares of each problem's weights, the bias's not, before any were dropped.
     over : whether the time is: what has been found by then stands.
+    scores : ``scores_of_class`` of all weights, where they are to be kept.
     """
     bounds = bounds_of(objectives, tol)
     todo = [n for n, one in enumerate(found) if one.exact and np.count_nonzero(one.weights[:-1]) > 1]
@@ -109,7 +118,9 @@ def refitted(
         for n in lot:  # who searches is the only one that has the rows: they are to go when others take their place
             left = rows.pop(0)
             if left is not None:
-                again[n] = _Search(problems[n], found[n], left, objectives[n][1], bounds[n], squares[n], over).found()
+                kept = math.nan if scores is None else scores[n]
+                search = _Search(problems[n], found[n], left, objectives[n][1], bounds[n], squares[n], over, kept)
+                again[n] = search.found()
 
     again, threads = list(found), THREADS if cheap and THREADS * most <= room else 1
     with ThreadPoolExecutor(threads) as pool:
@@ -123,6 +134,11 @@ def _lots(todo: Sequence[int], most: int, room: int, cheap: bool) -> list[Sequen
     size = 1 if cheap else max(1, room // most)
     lots = [todo[k : k + size] for k in range(0, len(todo), size)]
     return lots if cheap or len(lots) <= MOST_PASSES else []
+
+
+def is_refitted(problems: int, most: int, room: int, cheap: bool) -> bool:
+    """Whether there is room, and time, to train what is left of so many problems again."""
+    return bool(_lots(range(problems), most, room, cheap))
 
 
 def bytes_of_rows(source: Source) -> int:
@@ -181,18 +197,20 @@ class _Search:
     bound : the most that the objective may come to; room : by how much that is above ``dual``, of all features.
     bounded : whether a dual bounds what is certified: with a bias without penalty those here do not.
     sizes : float64 [feature], by which features are chosen. least : float64 [size], what P(u) - D is at least with so
-    many features, by the weights of training.
+    many features, by the weights of training. score : the mean of the class's rows, to be kept; NaN where it is not; below : of the room, how much further below the bound
+    trials are to come for it.
     """
 
     def __init__(
         self, problem: Problem, found: Pruned, left: Left, dual: float, bound: float, squares: float,
-        over: Callable[[], bool],
+        over: Callable[[], bool], score: float = math.nan,
     ) -> None:  # fmt: skip
         setting = problem.setting
         settings = setting.settings
         self.before, self.left, self.dual, self.bound, self.over = found, left, dual, bound, over
-        self.room = bound - dual
+        self.room, self.score = bound - dual, score
         self.loss = _loss(setting)
+        self.below = 0.0 if math.isnan(score) or self.loss.regression else PRICED
         self.params = Params(settings["C"], settings["bias"], settings.get("epsilon") or 0.0, 1.0)
         self.bounded = not settings.get("free_bias")
         self.sizes = np.abs(found.weights[left.features]).astype(np.float64)
@@ -212,7 +230,7 @@ class _Search:
                 break
             if its.primal <= self.bound:
                 best, most = its, wanted
-                if self.bound - its.primal <= CLOSE * self.room:
+                if self.bound - its.primal <= (CLOSE + self.below) * self.room:
                     break
             else:
                 short = max(short, wanted)
@@ -226,6 +244,7 @@ class _Search:
                 self.sizes += (own - self.sizes) / (trial + 2)
         if best is None:
             return self.before
+        best = self._priced(best)
         weights = self.before.weights
         weights[:-1] = 0
         weights[self.left.features[best.places]] = best.weights[:-1]
@@ -234,14 +253,52 @@ class _Search:
 
     def _expected(self, times: float) -> int:
         """The size at which P(u) - D leaves a little of the room, if it is so many times what it is at least."""
-        return int(np.count_nonzero(times * self.least > (1 - SHY) * self.room))
+        return int(np.count_nonzero(times * self.least > (1 - SHY - self.below) * self.room))
 
-    def _trained(self, places: np.ndarray, v: np.ndarray, alpha: np.ndarray) -> _Answer:
+    def _priced(self, best: _Answer) -> _Answer:
+        """Weights of the same features under which the class's rows have the mean score that is to be kept, or as near
+        to it as the bound allows."""
+        rows = self.left.rows
+        own = np.where(rows.labels > 0, rows.weights, 0.0)
+        total = float(own.sum())
+        if self.below == 0 or total == 0:
+            return best
+        # of a row at its bound: what its own dual adds to its score
+        slope = self.params.C * float((own * rows.weights * (rows.norms + self.params.bias**2)).sum()) / total
+        price, now = 0.0, self._score(best)
+        apart, tried = self.score - now, (self.score - now) / slope
+        near = SAME * abs(apart)
+        for _ in range(PRICES):
+            if abs(apart) <= near or self.over():
+                break
+            tried = min(max(tried, -MOST_PRICE), MOST_PRICE)
+            its = self._trained(best.places, self._sums(best.alpha), best.alpha, tried)
+            if its.primal > self.bound:
+                tried = 0.5 * (price + tried)
+                continue
+            came = self._score(its)
+            if abs(self.score - came) >= abs(apart):
+                break
+            step = (tried - price) / (came - now)
+            best, price, now, apart = its, tried, came, self.score - came
+            tried = price + step * apart
+        return best
+
+    def _score(self, its: _Answer) -> float:
+        """The mean of the class's rows."""
+        u = np.zeros(self.sizes.size + 1)
+        u[np.append(its.places, u.size - 1)] = its.weights
+        sums = np.zeros(2)
+        add_scores(self.left.rows, u, self.params.bias * float(u[-1]), sums)
+        return float(sums[0] / sums[1])
+
+    def _trained(self, places: np.ndarray, v: np.ndarray, alpha: np.ndarray, price: float = 0.0) -> _Answer:
         """The best weights of some features, by dual coordinate descent from ``alpha`` and its ``v``; where the dual
-        says that the objective stays above the bound, about how far."""
+        says that the objective stays above the bound, about how far. ``price`` : r, of the class's rows."""
         there = np.zeros(self.sizes.size + 1)
         there[places] = 1.0
-        rows, params, update = left_of(self.left.rows, there), self.params, descend(self.loss)
+        left, params, update = left_of(self.left.rows, there), self.params, descend(self.loss)
+        rows = left._replace(weights=np.where(left.labels > 0, 1 + price, 1.0) * left.weights) if price else left
         weights, alpha = v[np.append(places, v.size - 1)], alpha.copy()
         scores, draw = np.empty(rows.n_rows), np.random.default_rng(0)
         shared, own = Shared(weights), Rows(alpha)
@@ -250,13 +307,13 @@ class _Search:
             if counts.gap <= DONE * self.room:
                 break
             dual = float(terms_of(self.loss)(rows, own, params, 1.0)) - 0.5 * inner(weights, weights)
-            if self.bounded and dual > self.bound and counts.gap <= ROUGH * (dual - self.dual):
+            if self.bounded and not price and dual > self.bound and counts.gap <= ROUGH * (dual - self.dual):
                 break
             free = np.flatnonzero(scores >= 0)
             for _ in range(INNER):
                 if free.size:
                     update(rows, draw.permutation(free), shared, own, params, scores)
-        return self._measured(rows, places, weights, alpha)
+        return self._measured(left, places, weights, alpha)
 
     def _measured(self, rows: Block, places: np.ndarray, weights: np.ndarray, alpha: np.ndarray) -> _Answer:
         """The weights as they are stored, and their objective."""
@@ -351,6 +408,7 @@ def warm_refitting(setting: Setting, block: Block) -> None:
     total(loss)(rows, weights, 1.0, 0.0, 0.0)
     terms_of(loss)(rows, own, params, 1.0)
     sum_up(rows, own.alpha, 1.0, loss.regression, weights)
+    add_scores(rows, weights, 0.0, np.zeros(2))
     inner(weights, weights)
 
 

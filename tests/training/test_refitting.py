@@ -201,3 +201,25 @@ def test_many_passes_over_rows_that_are_not_in_memory_are_not_made():
     assert refitting._lots(range(9), 10, 30, False) == [range(3), range(3, 6), range(6, 9)]
     assert refitting._lots(range(9), 10, 10, False) == []
     assert len(refitting._lots(range(9), 10, 10, True)) == 9
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_rows_of_a_class_keep_their_mean_score_within_the_same_proof(monkeypatch, loss):
+    """Else those of rare classes would come to stand behind others."""
+    X, y, _ = rows(1500, classes=6)
+    asked = dict(algo="dcd", loss=loss, C=0.5, tol=1e-3, progress=False)
+    whole, found = bigclf.fit(X, y, **asked), bigclf.fit(X, y, prune=TOL, **asked)
+    monkeypatch.setattr(refitting._Search, "_priced", lambda self, best: best)
+    without = bigclf.fit(X, y, prune=TOL, **asked)
+
+    def scores(model):
+        each = X @ model.dense_weights().T + model.intercept_
+        return np.array([each[y == k, k].mean() for k in range(6)])
+
+    lost = [scores(whole) - scores(model) for model in (without, found)]
+    assert np.all(lost[0] > 0) and np.all(np.abs(lost[1]) <= lost[0] + 1e-12), lost
+    assert np.abs(lost[1]).sum() <= 0.5 * lost[0].sum(), lost
+    for k, proof in enumerate(found.certificate["problems"]):
+        w, t = found.dense_weights()[k], np.where(y == k, 1, -1)
+        assert proof["primal"] == pytest.approx(primal_of(loss, w, found.intercept_[k], X, t, 0.5), rel=1e-9)
+        assert proof["gap"] <= TOL
