@@ -195,10 +195,10 @@ class _Search:
     Attributes
     ----------
     bound : the most that the objective may come to; room : by how much that is above ``dual``, of all features.
-    bounded : whether a dual bounds what is certified: with a bias without penalty those here do not.
     sizes : float64 [feature], by which features are chosen. least : float64 [size], what P(u) - D is at least with so
-    many features, by the weights of training. score : the mean of the class's rows, to be kept; NaN where it is not; below : of the room, how much further below the bound
-    trials are to come for it.
+    many features, by the weights of training. bounded : whether a dual bounds what is certified: with a bias without
+    penalty those here do not. score : the mean of the class's rows, to be kept; NaN where it is not. below : of the
+    room, how much further below the bound trials are to come for that.
     """
 
     def __init__(
