@@ -25,7 +25,7 @@ from sklearn.preprocessing import normalize
 
 import bigclf
 
-TOLERANCES = [10.0**-k for k in range(1, 15)]
+TOLERANCES = [10.0**-k for k in range(1, 17)]
 ZERO = 1e-8
 
 
