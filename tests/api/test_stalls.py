@@ -158,6 +158,21 @@ def test_of_rows_of_ones_the_gap_falls_ever_faster_and_one_pass_more_is_waited_f
     assert [stuck(run_of(gap)) for gap in (0.2, 0.19, 0.18, 0.17)] == [[], [], [], [0]]
 
 
+def rows_of_ones(n, fields, each, share):
+    rng = np.random.default_rng(0)
+    columns = (each * rng.random((n, fields)) ** 2).astype(np.int64) + each * np.arange(fields)
+    score = rng.standard_normal(fields * each)[columns].sum(axis=1) / fields**0.5 + rng.standard_normal(n)
+    x = sp.csr_matrix((np.ones(n * fields, np.float32), columns.ravel(), np.arange(0, n * fields + 1, fields)))
+    return x, np.where(score > np.quantile(score, 1 - share), 1, -1)
+
+
+@pytest.mark.parametrize(("share", "name"), [(0.4, "newton_dense"), (0.05, "dcd")])
+def test_of_rows_of_ones_a_pass_shows_how_many_keep_moving(share, name):
+    """As many as of hard problems, where a Hessian costs little more: else one pass is not enough to tell."""
+    found = bigclf.fit(*rows_of_ones(6000, 20, 10, share), loss="hinge", C=1.0, tol=1e-3, progress=False)
+    assert found.method["name"] == name and found.certificate["gap"] <= 1e-3
+
+
 def glance(x, y):
     return Matrix(x, y, None, Numbering(10**9)).counts()
 
