@@ -261,10 +261,11 @@ class _Search:
         rows = self.left.rows
         own = np.where(rows.labels > 0, rows.weights, 0.0)
         total = float(own.sum())
-        if self.below == 0 or total == 0:
-            return best
         # of a row at its bound: what its own dual adds to its score
-        slope = self.params.C * float((own * rows.weights * (rows.norms + self.params.bias**2)).sum()) / total
+        slope = self.params.C * float((own * rows.weights * (rows.norms + self.params.bias**2)).sum())
+        if self.below == 0 or not slope > 0:  # or the class's rows have no feature that is left, and no bias
+            return best
+        slope /= total
         price, now = 0.0, self._score(best)
         apart, tried = self.score - now, (self.score - now) / slope
         near = SAME * abs(apart)

@@ -223,3 +223,12 @@ def test_rows_of_a_class_keep_their_mean_score_within_the_same_proof(monkeypatch
         w, t = found.dense_weights()[k], np.where(y == k, 1, -1)
         assert proof["primal"] == pytest.approx(primal_of(loss, w, found.intercept_[k], X, t, 0.5), rel=1e-9)
         assert proof["gap"] <= TOL
+
+
+def test_a_class_of_empty_rows_has_no_score_to_keep():
+    """No price moves it: by what it would move the price was divided."""
+    X, y, _ = rows(300, d=200, classes=3)
+    X = sp.diags((y > 0).astype(np.float32)) @ X
+    found = bigclf.fit(X, y, algo="dcd", loss="hinge", bias="none", C=0.5, tol=1e-3, prune=0.1, progress=False)
+    assert all(proof["gap"] <= 0.1 for proof in found.certificate["problems"])
+    assert found.facts["pruned"]["kept"] < found.facts["pruned"]["of"]
