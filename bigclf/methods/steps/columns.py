@@ -5,7 +5,8 @@ are.
 
 For regression y_i is 1 in the margin, which is the prediction, and the label is the number to predict. A value in a
 column is x_ij = s_i v_ij, where s_i is y_i and, where each row has one value, that value times it; then there are no
-v_ij, which are 1. So the rows' arrays do what would else be read with every entry.
+v_ij, which are 1. So the rows' arrays do what would else be read with every entry. A column may have a scale of its
+own, which multiplies all its values and is never stored with them; sums over a column are made without it.
 
 The dual point is t_i = -C_i loss'(m_i), scaled into |sum_i t_i y_i x_ij| <= l1: see ``bigclf.methods.steps.newglmnet``.
 """
@@ -30,8 +31,9 @@ class Columns(NamedTuple):
     """Rows by columns.
 
     starts : int64 [column + 1]; rows : uint32 [entry], ascending in a column; values : float32 [entry], or none where
-    each row has one value; largest : float64 [column], max_i |x_ij|; float64 [row] each: labels, -1 or +1, or
-    numbers; signs, s_i; units, y_i / s_i, or none where that is 1; prices, C_i; margins.
+    each row has one value; largest : float64 [column], max_i |x_ij|, with the scale; float64 [row] each: labels, -1 or
+    +1, or numbers; signs, s_i; units, y_i / s_i, or none where that is 1; prices, C_i; margins; scales : float64
+    [column], not 0, what multiplies v_ij, or none where that is 1.
     """
 
     starts: np.ndarray
@@ -43,6 +45,7 @@ class Columns(NamedTuple):
     units: np.ndarray
     prices: np.ndarray
     margins: np.ndarray
+    scales: np.ndarray = np.empty(0)
 
 
 class Penalty(NamedTuple):
@@ -80,6 +83,14 @@ def value_at(values, p):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def scale_at(scales, j):  # type: ignore[no-untyped-def]
+    """What multiplies the values of column j."""
+    if scales.size > 0:
+        return scales[j]
+    return 1.0
+
+
+@inlined
 def unit_at(units, i):  # type: ignore[no-untyped-def]
     """y_i / s_i"""
     if units.size > 0:
@@ -95,11 +106,14 @@ def add_bent(g, columns, penalty, pairs, j):  # type: ignore[no-untyped-def]
         for i in range(columns.margins.size):
             total += penalty.bias * unit_at(columns.units, i) * pairs[i, 0] * pairs[i, 1]
     else:
+        scale = scale_at(columns.scales, j)
+        total /= scale
         for p in range(columns.starts[j], columns.starts[j + 1]):
             if p + AHEAD < columns.rows.size:
                 prefetch(pairs, 2 * np.int64(columns.rows[p + AHEAD]))
             i = columns.rows[p]
             total += value_at(columns.values, p) * pairs[i, 0] * pairs[i, 1]
+        total *= scale
     return total
 
 
@@ -189,6 +203,9 @@ def _gradient(columns, penalty, pairs, w, slopes, diagonal, losses, first, end):
             x, i = value_at(columns.values, p), columns.rows[p]
             g += x * pairs[i, 1]
             h += x * x * pairs[i, 0]
+        scale = scale_at(columns.scales, j)
+        g *= scale
+        h *= scale * scale
         losses[j], slopes[j], diagonal[j] = g, g + penalty.l2 * w[j], h + penalty.l2 + NU
     if end <= last:
         return

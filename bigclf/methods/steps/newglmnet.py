@@ -17,6 +17,10 @@ concave in the scale and 0 at 0, f times it is a bound.
 
 Points of a path with the squared loss share reads: see ``choose_together``. Their bound is the lesser of this one and
 scikit-learn's (``scaled_dual``), since a column that nobody collected may violate much and cost little.
+
+With ``standardize`` w and x are those of the columns divided by their standard deviations s_j (``standard_columns``):
+so are P and D, the gap and the violation. Of the weights that come out, those of the columns as they are, the penalty
+is l1 sum_j s_j |w_j| + l2/2 sum_j s_j^2 w_j^2. The bias has no scale. No column is centred: a free bias does that.
 """
 
 from __future__ import annotations
@@ -46,6 +50,16 @@ from bigclf.methods.steps.active_columns import (
 from bigclf.methods.steps.columns import Found, Penalty, conjugate, loose, penalty_of, scaled_dual
 from bigclf.methods.steps.path_batch import Batch
 from bigclf.methods.steps.proximal_newton import newton_round, solve
+from bigclf.methods.steps.standard_columns import (
+    MOMENTS,
+    add_moments,
+    are_wanted,
+    as_scaled,
+    as_they_are,
+    find_factors,
+    moments,
+    scaled,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -67,7 +81,9 @@ BALANCED = 1e-9  # a free bias: |sum_i t_i y_i| that is taken for rounding, in u
 class Shared(NamedTuple):
     """weights : [feature + 1]; total : float64 [feature + 1], u; counts, int64 [feature + 1], entries of each column;
     places : int64 [feature + 1], of each active column among them, else -1; figures : float64 [3], sums of the losses,
-    of the rows' terms of the dual, and of t; scalars : float64, see below."""
+    of the rows' terms of the dual, and of t; scalars : float64, see below; the others as in
+    ``standard_columns.Moments``. The weights are those of the columns as they are; between reads ``total`` is of the
+    columns with their scales."""
 
     weights: np.ndarray
     total: np.ndarray
@@ -75,9 +91,13 @@ class Shared(NamedTuple):
     places: np.ndarray
     figures: np.ndarray
     scalars: np.ndarray
+    factors: np.ndarray
+    present: np.ndarray
+    deviations: np.ndarray
+    squares: np.ndarray
 
 
-SUMS = ("total", "counts", "figures")
+SUMS = ("total", "counts", "figures", *MOMENTS)
 # Places in ``scalars``: what the next read is for; the scale of the dual point and the factors of positive and negative
 # rows; rounds so far; slope from which a column is active in the next one; whether the last solution could go no
 # further; relative gap that was certified last; whether columns that may matter were left out.
@@ -100,7 +120,8 @@ def begin(n_features: int, dtype: DTypeLike, settings: Numbers) -> Shared:
     n = n_features + 1
     scalars = np.zeros(9)
     scalars[[SCALE, PLUS, MINUS, GAP]] = 1.0
-    return Shared(np.zeros(n, dtype), np.zeros(n), np.zeros(n, np.int64), np.full(n, -1), np.zeros(3), scalars)
+    return Shared(np.zeros(n, dtype), np.zeros(n), np.zeros(n, np.int64), np.full(n, -1), np.zeros(3), scalars,
+                  *moments(n_features, bool(settings.get("standardize"))))  # fmt: skip
 
 
 def bind(settings: Numbers) -> Params:
@@ -116,7 +137,8 @@ def sums(loss: Loss):  # type: ignore[no-untyped-def]
     @kernel
     def update(block, order, shared, rows, params, scores):  # type: ignore[no-untyped-def]
         weights, total, counts, last = shared.weights, shared.total, shared.counts, shared.total.size - 1
-        scalars, counting, still = shared.scalars, shared.scalars[ROUNDS] == 0, rests(weights, block)
+        scalars, still, measuring = shared.scalars, rests(weights, block), are_wanted(shared)
+        counting = scalars[ROUNDS] == 0 and (measuring or shared.factors.size == 0)
         mistakes, loss_sum, dual_sum, slopes = 0, np.float64(0), np.float64(0), np.float64(0)
         for k in range(order.size):
             i = order[k]
@@ -137,6 +159,8 @@ def sums(loss: Loss):  # type: ignore[no-untyped-def]
             if counting:
                 for p in range(block.indptr[i], block.indptr[i + 1]):
                     counts[block.indices[p]] += 1
+            if measuring:
+                add_moments(block, i, shared)
         shared.figures[0] += loss_sum
         shared.figures[1] += dual_sum
         shared.figures[2] += slopes
@@ -188,7 +212,12 @@ def _absorb(round_of: Callable[..., tuple[int, int, bool]], loss: Loss) -> Calla
 
 def looked(loss: Loss, shared: Shared, params: Params, given: Given) -> Step:
     """The gradient is known: certify, and choose the columns to collect."""
-    weights = shared.weights.astype(np.float64)
+    if not find_factors(shared):
+        clear(shared)
+        return Step()
+    weights = as_scaled(shared.weights, shared.factors)
+    if shared.factors.size:
+        np.multiply(shared.total, shared.factors, out=shared.total)  # u_j / s_j
     primal = penalty_of(weights, penalty(params)) + float(shared.figures[0])
     dual, most = bound(loss, shared, weights, params), worst(shared, weights, params)
     scalars = shared.scalars
@@ -288,8 +317,8 @@ def solved(
     if joined(shared):
         return solved_together(round_of, loss, shared, params, given)
     chosen, scalars = np.flatnonzero(shared.places >= 0), shared.scalars
-    columns = given.found.columns()
-    w = np.append(shared.weights[chosen], shared.weights[-1]).astype(np.float64)
+    columns = scaled(given.found.columns(), shared.factors, chosen)
+    w = held_at(shared, chosen)
     partial = bool(scalars[PARTIAL])
     found = solve(round_of, loss, columns, penalty(params), w, WITHIN * given.tol, int(scalars[ROUNDS]), partial,
                   given.idle, given.late, given.both, scaled=of_path(shared))  # fmt: skip
@@ -304,12 +333,18 @@ def solved_together(
     chosen, scalars, gathering = np.flatnonzero(shared.places >= 0), shared.scalars, given.found
     collector = gathering.batch is None
     if collector:
-        gathering.batch = Batch(gathering.columns(), params.C, given.entries)
+        gathering.batch = Batch(scaled(gathering.columns(), shared.factors, chosen), params.C, given.entries)
     batch = gathering.batch
     begun = scalars[ROUNDS] > 0 or batch.weights is None
-    w = np.append(shared.weights[chosen], shared.weights[-1]).astype(np.float64) if begun else batch.weights.copy()
+    w = held_at(shared, chosen) if begun else batch.weights.copy()
     found = batch.solve(round_of, loss, penalty(params), w, params.C, WITHIN * given.tol, int(scalars[ROUNDS]), given)
     return taken(shared, found, chosen, w, batch.columns.rows.size, collector)
+
+
+def held_at(shared: Shared, chosen: np.ndarray) -> np.ndarray:
+    """float64 [column + 1]: the weights of the columns ``chosen``, with their scales, and of the bias."""
+    places = np.append(chosen, shared.weights.size - 1)
+    return as_scaled(shared.weights[places], shared.factors[places] if shared.factors.size else shared.factors)
 
 
 def taken(
@@ -317,7 +352,8 @@ def taken(
 ) -> Step:
     """Take the solution on the columns ``chosen``; the next read certifies it. Columns are told of by who collected."""
     scalars = shared.scalars
-    shared.weights[chosen], shared.weights[-1] = w[:-1], w[-1]
+    shared.weights[chosen] = as_they_are(w[:-1], shared.factors[chosen] if shared.factors.size else shared.factors)
+    shared.weights[-1] = w[-1]
     scalars[[SCALE, PLUS, MINUS, STUCK]] = found.scale, *found.sides, float(found.stuck)
     scalars[ROUNDS] += 1
     scalars[CUT] = NEARLY
@@ -350,8 +386,8 @@ def follow(
     if last is None or sums_up(last):
         return
     shared.total[:] = last.total * (params.C / before.C)
-    shared.counts[:] = last.counts
-    choose(shared, weights.astype(np.float64), params, entries)
+    shared.counts[:], shared.factors[:] = last.counts, last.factors
+    choose(shared, as_scaled(weights, shared.factors), params, entries)
     shared.scalars[KIND] = ALONE if of_path(shared) else COLLECTION
 
 
@@ -414,6 +450,7 @@ def choose_together(points: Sequence[PathPoint], entries: int) -> None:
         if not point.begun:
             state = point.state
             state.weights[:], state.counts[:] = known.state.weights, known.state.counts
+            state.factors[:] = known.state.factors
     if not batch:
         return  # the first goes on with the columns that it has chosen
     counts = batch[0].state.counts[:-1]
@@ -433,9 +470,14 @@ L1_RATIO = Param(
     "l1_ratio", 0.5, 0.0, 1.0, "share of ||w||_1 in the penalty, the rest ||w||^2 / 2", penalties=("elastic_net",),
     open_low=True,
 )  # fmt: skip
+STANDARDIZE = Param(
+    "standardize", None, 0, 1,
+    "1: the penalty is that of columns divided by their standard deviations, as in glmnet (none, 0: as they are)",
+    integer=True,
+)  # fmt: skip
 # What methods share that take their steps from sums over all rows and solve the problem on columns that they collect
 BY_COLUMNS: dict[str, Any] = dict(
-    params=(COST, L1_RATIO),
+    params=(COST, L1_RATIO, STANDARDIZE),
     losses=having(is_dual, is_smooth, is_tubeless, first="logistic"),
     penalties=("l1", "elastic_net"),
     bias=("feature", "free", "none"),

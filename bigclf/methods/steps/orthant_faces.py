@@ -21,7 +21,7 @@ import numpy as np
 
 from bigclf.compiled.jit import kernel, prefetch
 from bigclf.methods.method import Both, in_turn
-from bigclf.methods.steps.columns import AHEAD, LARGE, NU, Columns, Penalty, add_bent, unit_at, value_at
+from bigclf.methods.steps.columns import AHEAD, LARGE, NU, Columns, Penalty, add_bent, scale_at, unit_at, value_at
 
 LEAVING = 10  # weights, and
 LEAVING_SHARE = 0.02  # ... of the face: where more would leave it, it is not the right one
@@ -127,6 +127,7 @@ def spread(columns, penalty, face, product, first, end):  # type: ignore[no-unty
             for i in range(product.size):
                 product[i] += p * penalty.bias * unit_at(columns.units, i)
         else:
+            p *= scale_at(columns.scales, j)
             for e in range(columns.starts[j], columns.starts[j + 1]):
                 if e + AHEAD < columns.rows.size:
                     prefetch(product, np.int64(columns.rows[e + AHEAD]))
@@ -154,10 +155,13 @@ def gather(columns, penalty, diagonal, face, first, end):  # type: ignore[no-unt
             for i in range(bent.size):
                 h += penalty.bias * unit_at(columns.units, i) * bent[i]
         else:
+            scale = scale_at(columns.scales, j)
+            h /= scale
             for e in range(columns.starts[j], columns.starts[j + 1]):
                 if e + AHEAD < columns.rows.size:
                     prefetch(bent, np.int64(columns.rows[e + AHEAD]))
                 h += value_at(columns.values, e) * bent[columns.rows[e]]
+            h *= scale
         face.image[k] = h
         total += p * h
         apart += p * p * diagonal[j]
@@ -205,6 +209,7 @@ def project(columns, penalty, pairs, sought, face):  # type: ignore[no-untyped-d
                     for i in range(face.way.size):
                         face.product[i] += short * penalty.bias * unit_at(columns.units, i)
                 else:
+                    short *= scale_at(columns.scales, j)
                     for e in range(columns.starts[j], columns.starts[j + 1]):
                         face.product[columns.rows[e]] += short * value_at(columns.values, e)
                 z = -sought[j]

@@ -16,7 +16,7 @@ import numpy as np
 from bigclf.compiled.jit import kernel
 from bigclf.maths.losses import Loss
 from bigclf.methods.method import Given
-from bigclf.methods.steps.columns import NU, Columns, Found, Penalty, value_at
+from bigclf.methods.steps.columns import NU, Columns, Found, Penalty, scale_at, value_at
 from bigclf.methods.steps.proximal_newton import looked_at, solve, work_of
 
 NEARLY = 0.8  # columns whose slope is this share of l1 are solved beside those that violate
@@ -132,7 +132,8 @@ def picked(columns: Columns, some: np.ndarray) -> Columns:
     rows = np.empty(starts[-1], np.uint32)
     values = np.empty(starts[-1] if columns.values.size else 0, np.float32)
     copy_columns(columns, some, starts, rows, values)
-    return columns._replace(starts=starts, rows=rows, values=values, largest=columns.largest[some])
+    scales = columns.scales[some] if columns.scales.size else columns.scales
+    return columns._replace(starts=starts, rows=rows, values=values, largest=columns.largest[some], scales=scales)
 
 
 @kernel
@@ -155,6 +156,7 @@ def margins_of(columns, penalty, w):  # type: ignore[no-untyped-def]
         columns.margins[i] = w[w.size - 1] * penalty.bias * columns.signs[i] * unit
     for j in range(w.size - 1):
         if w[j] != 0:
+            own = w[j] * scale_at(columns.scales, j)
             for p in range(columns.starts[j], columns.starts[j + 1]):
                 i = columns.rows[p]
-                columns.margins[i] += w[j] * columns.signs[i] * value_at(columns.values, p)
+                columns.margins[i] += own * columns.signs[i] * value_at(columns.values, p)

@@ -20,7 +20,7 @@ import numpy as np
 from bigclf.compiled.jit import kernel, prefetch, shuffle
 from bigclf.maths.losses import Loss
 from bigclf.methods.method import Both, steps
-from bigclf.methods.steps.columns import AHEAD, Columns, Penalty, best_step, unit_at, value_at, violation
+from bigclf.methods.steps.columns import AHEAD, Columns, Penalty, best_step, scale_at, unit_at, value_at, violation
 from bigclf.methods.steps.newglmnet import BY_COLUMNS, absorb
 from bigclf.methods.steps.proximal_newton import HALVINGS, MOST_CYCLES, SIGMA, Work, far_inside, longest_of
 
@@ -48,11 +48,12 @@ def descend(loss: Loss):  # type: ignore[no-untyped-def]
             l1 = 0.0 if constant and penalty.free else penalty.l1
             l2 = 0.0 if constant and penalty.free else penalty.l2
             g, h = l2 * w[j], np.float64(l2)
+            own = penalty.bias if constant else scale_at(columns.scales, j)
             for p in range(first, end):
                 if not constant and p + AHEAD < columns.rows.size:
                     prefetch(pairs, 2 * np.int64(columns.rows[p + AHEAD]))
                 i = p if constant else np.int64(columns.rows[p])
-                x = penalty.bias * unit_at(columns.units, i) if constant else value_at(columns.values, p)
+                x = own * (unit_at(columns.units, i) if constant else value_at(columns.values, p))
                 g += x * pairs[i, 1]
                 h += x * x * pairs[i, 0]
             v = violation(g, w[j], l1)
@@ -79,7 +80,7 @@ def descend(loss: Loss):  # type: ignore[no-untyped-def]
                 gained += l2 * z * (w[j] + 0.5 * z)
                 for p in range(first, end):
                     i = p if constant else np.int64(columns.rows[p])
-                    x = penalty.bias * unit_at(columns.units, i) if constant else value_at(columns.values, p)
+                    x = own * (unit_at(columns.units, i) if constant else value_at(columns.values, p))
                     m, label = columns.margins[i], columns.labels[i]
                     after = value(m + z * columns.signs[i] * x, label, 0.0)
                     gained += columns.prices[i] * (after - value(m, label, 0.0))
@@ -94,7 +95,7 @@ def descend(loss: Loss):  # type: ignore[no-untyped-def]
             w[j] = 0.0 if z == -w[j] else w[j] + z
             for p in range(first, end):
                 i = p if constant else np.int64(columns.rows[p])
-                x = penalty.bias * unit_at(columns.units, i) if constant else value_at(columns.values, p)
+                x = own * (unit_at(columns.units, i) if constant else value_at(columns.values, p))
                 s, c, label = columns.signs[i], columns.prices[i], columns.labels[i]
                 m = columns.margins[i] + z * s * x
                 columns.margins[i] = m
@@ -115,7 +116,8 @@ def add_squares(columns, penalty, squares):  # type: ignore[no-untyped-def]
             i = columns.rows[p]
             x = columns.signs[i] * value_at(columns.values, p)
             total += columns.prices[i] * x * x
-        squares[j] = total
+        scale = scale_at(columns.scales, j)
+        squares[j] = total * (scale * scale)
     total = np.float64(0)
     for i in range(columns.margins.size):
         total += columns.prices[i] * penalty.bias * penalty.bias

@@ -41,6 +41,7 @@ from bigclf.methods.steps.columns import (
     look,
     loose,
     penalty_of,
+    scale_at,
     scale_of,
     scaled_dual,
     screen,
@@ -121,6 +122,7 @@ def cycle(columns, penalty, pairs, w, sought, slopes, diagonal, order, n, far, l
             for i in range(columns.margins.size):
                 pairs[i, 1] += z * penalty.bias * unit_at(columns.units, i)
         else:
+            z *= scale_at(columns.scales, j)
             for p in range(columns.starts[j], columns.starts[j + 1]):
                 pairs[columns.rows[p], 1] += z * value_at(columns.values, p)
     return n, total, most

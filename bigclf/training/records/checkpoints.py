@@ -149,7 +149,7 @@ def restore(run: Run, saved: Checkpoint) -> None:
             for name, array in saved.arrays.items() if name.startswith(_of_conductor(number))
         })  # fmt: skip
         if run.best.epoch:
-            best = (saved.arrays[f"{number}.best.{name}"].copy() for name in kind._fields)
+            best = (saved.arrays.get(f"{number}.best.{name}", mine).copy() for name, mine in state._asdict().items())
             run.status[number].best = kind(*best)
     _restore_groups(run, saved)
 
