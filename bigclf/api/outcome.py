@@ -438,8 +438,8 @@ def prune(run: Run, source: Rows, tol: float) -> None:
             drop = pruned_together
     squares = [float(np.square(own[:-1], dtype=np.float64).sum()) for own in weights]
     most, room, cheap = bytes_of_rows(source), run.plan.left_room, run.plan.resident
-    scores = None
-    if len(weights) > 1 and is_refitted(len(weights), most, room, cheap):
+    scores, several = None, source.sets is not None or (source.classes is not None and len(source.classes) > 2)
+    if several and is_refitted(len(weights), most, room, cheap):
         scores = scores_of_class(run.problems, weights, blocks)
     found = drop(run.problems, weights, objectives, blocks, tol)
     if isinstance(run.engine, LocalEngine):

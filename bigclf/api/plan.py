@@ -73,7 +73,8 @@ TIMES = 3  # that a trial is made: what compiled a kernel, or what other program
 HELD_UP = 1.6  # ... or more than that times the least; new memory costs up to half as much again (measured)
 EPOCHS, SECONDS = 10, 1.5  # most of a trial: epochs of an online method, seconds
 BESIDE_ENTRIES = 1e9  # visited in one that tells how much more another problem takes: no other program changes it
-ROUNDS, MOST_GROUPS, MOST_HERE = 20, 64, 16  # most of one on a cluster: epochs, groups, processes
+# Most of one on a cluster: epochs, seconds after which no other one begins, groups, processes
+ROUNDS, ROUNDS_SECONDS, MOST_GROUPS, MOST_HERE = 20, 10.0, 64, 16
 DISK_BYTES = 64_000_000  # read from disk to see how fast it is
 BUNDLES = 4  # as the engine of a cluster has it
 SPREAD_BYTES = 256_000_000  # as its tree has it
@@ -730,7 +731,7 @@ def _rounds(intent: Intent, chunks: int, groups: int, link: Link | None) -> Told
 
     def look(run: Run) -> list[int]:
         ends.append((run.clock.seconds, run.counts.visited, run.engine.bytes_moved))
-        return []
+        return run.todo() if len(ends) >= ROUNDS or run.clock.seconds > ROUNDS_SECONDS else []
 
     tried = _trial(intent, chunks, groups, link, ROUNDS, look)
     times, began = len(ends) - 1, ends[0][1] / groups

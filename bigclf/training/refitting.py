@@ -23,7 +23,8 @@ the bound, and its weights are trained on until little is left to be gained.
 Of several problems, whose scores are compared with each other, rows of a rare class lose a little by every feature that
 is dropped: their own duals, at their bound already, cannot make up for it, and rows of other classes come before them.
 So the last weights are those of a price of the class's rows, C_i (1 + r), at which these rows have the mean score that
-they had. Of all weights with that mean score they have the least P(u); it is a thirtieth of the room more.
+they had, or as near to it as the bound and |r| <= 1/2 allow. Of all weights of these features under which the losses of
+the class's rows sum up to as little they have the least P(u); it is about a thirtieth of the room more.
 
 The rows of a problem's features are copied into memory, those of weight 0 left out; where there is no room for that,
 the problem stays as pruning left it.
@@ -278,8 +279,9 @@ class _Search:
                 tried = 0.5 * (price + tried)
                 continue
             came = self._score(its)
-            if abs(self.score - came) >= abs(apart):
-                break
+            if abs(self.score - came) >= abs(apart):  # too far, as where rows are not at their bounds
+                tried = 0.5 * (price + tried)
+                continue
             step = (tried - price) / (came - now)
             best, price, now, apart = its, tried, came, self.score - came
             tried = price + step * apart
