@@ -542,3 +542,15 @@ def test_slopes_of_either_side_add_up_apart():
     assert columns.sides_of(Penalty(1, 0, 1, True), 2.0, 8.0) == (1.0, 0.25)
     assert columns.sides_of(Penalty(1, 0, 1, False), 2.0, 8.0) == (1.0, 1.0)
     assert columns.sides_of(Penalty(1, 0, 1, True), 0.0, 8.0) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+def test_a_run_ends_where_its_reads_see_a_gap_that_its_columns_do_not(loss, monkeypatch):
+    """As roundings make one, of columns far from 0 beside a free bias."""
+    bound, (x, y) = newglmnet.bound, random_rows(150, D, seed=3)
+    monkeypatch.setattr(newglmnet, "bound", lambda *given: bound(*given) * (1 - 1e-6))
+    options = BASE | dict(loss=loss, penalty="l1", tol=1e-9, epochs=200)
+    with pytest.warns(bigclf.errors.ConvergenceWarning, match="a gap that falls no further"):
+        assert len(fit(x, y, **options).result_.history) < 20
+    with pytest.warns(bigclf.errors.ConvergenceWarning, match="a gap that falls no further"):
+        assert len(bigclf.path(x, y, C=[0.1, 0.3, 1.0], **options).history) < 30

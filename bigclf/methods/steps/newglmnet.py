@@ -100,7 +100,8 @@ class Shared(NamedTuple):
 SUMS = ("total", "counts", "figures", *MOMENTS)
 # Places in ``scalars``: what the next read is for; the scale of the dual point and the factors of positive and negative
 # rows; rounds so far; slope from which a column is active in the next one; whether the last solution could go no
-# further; relative gap that was certified last; whether columns that may matter were left out.
+# further, or was good enough as it began; relative gap that was certified last; whether columns that may matter were
+# left out.
 KIND, SCALE, PLUS, MINUS, ROUNDS, CUT, STUCK, GAP, PARTIAL = range(9)
 
 
@@ -354,7 +355,8 @@ def taken(
     scalars = shared.scalars
     shared.weights[chosen] = as_they_are(w[:-1], shared.factors[chosen] if shared.factors.size else shared.factors)
     shared.weights[-1] = w[-1]
-    scalars[[SCALE, PLUS, MINUS, STUCK]] = found.scale, *found.sides, float(found.stuck)
+    stuck = found.stuck or (found.steps == 0 and scalars[PARTIAL] == 0)
+    scalars[[SCALE, PLUS, MINUS, STUCK]] = found.scale, *found.sides, float(stuck)
     scalars[ROUNDS] += 1
     scalars[CUT] = NEARLY
     scalars[KIND] = PROOF if of_path(shared) else GRADIENT
