@@ -669,8 +669,9 @@ class Sizes:
         self.copies = 1
         if not self.alone:  # the start of the epoch, a group's, what two levels of the tree join, and what comes of it
             self.copies = 5 + (len(edges) if segments > 1 else 0) + 2 * bool(self.setting.places)  # wider sums
-        self.one_state = self.setting.state_bytes(source.n_features, dtype)
-        self.sum_bytes = self.setting.sum_bytes(source.n_features, dtype)
+        settings = {id(problem.setting): problem.setting for problem in problems}.values()
+        self.one_state = max(setting.state_bytes(source.n_features, dtype) for setting in settings)
+        self.sum_bytes = max(setting.sum_bytes(source.n_features, dtype) for setting in settings)
         self.state = self.one_state * self.copies
         if self.method.by_way and not self.alone:  # the other arrays of all copies are those of the start
             self.state = self.one_state + self.copies * self.sum_bytes

@@ -11,7 +11,7 @@ from test_squared_loss_on_columns import gap_by_numpy
 import bigclf
 from bigclf.api.fit import fit
 from bigclf.maths.losses import SQUARED
-from bigclf.methods.steps import newglmnet
+from bigclf.methods.steps import newglmnet, standard_columns
 from bigclf.methods.steps.standard_columns import find_factors
 
 N, D = 160, 30
@@ -186,7 +186,8 @@ def summed(x, weights, parts, shared):
 
 
 @pytest.mark.parametrize("parts", [1, 3])
-def test_deviations_are_exact_however_far_the_mean_is(parts):
+def test_deviations_are_exact_however_far_the_mean_is(parts, monkeypatch):
+    monkeypatch.setattr(standard_columns, "PART", 3)
     rng = np.random.default_rng(0)
     steps = rng.choice([-1.0, 1.0], 500)
     x = np.column_stack([1e6 + steps, 1e6 + (np.arange(500) == 7) / 16, 1e-3 * steps, np.full(500, 0.1),
@@ -234,8 +235,11 @@ def test_it_is_taken_as_other_parameters_are():
     assert not np.array_equal(on.coef_, plain.coef_)
     estimator = bigclf.LinearRegressor(penalty="l1", standardize=1).fit(x, y)
     np.testing.assert_array_equal(estimator.coef_, on.coef_[0])
-    found = bigclf.sweep(x, y, grid={"standardize": [0, 1], "C": [0.01, 1.0]}, folds=2, **options)
-    assert len(found.table) == 4
+    grids = [{"standardize": which, "C": [0.01, 1.0]} for which in ([0], [0, 1], [1, 0], [1])]
+    found = [bigclf.sweep(x, y, grid=grid, folds=2, **options) for grid in grids]
+    assert [len(one.table) for one in found] == [2, 4, 4, 2]
+    off, *mixed, on = [one.plan["memory"]["state"] / len(one.table) for one in found]
+    assert off < on == mixed[0] == mixed[1]  # a state is planned that has room for what any of them keeps
     refused = "standardize has no effect with algo='dcd': it is a parameter of newglmnet, cdn"
     with pytest.raises(TypeError, match=refused):
         fit(x, y, algo="dcd", loss="squared_epsilon_insensitive", standardize=1)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 FAR = 1e-6  # s_j^2 is at least this share of the mean square: else it is summed up around the mean
 ALIKE = 1e-13  # s_j beside the mean that is left by rounding: values of float32 that differ have more
+PART = 1 << 16  # columns that are looked at together
 AROUND_MEANS, KNOWN = -1.0, 1.0  # last of ``factors``: what they are; at first it is 0
 
 
@@ -72,27 +73,41 @@ def find_factors(shared: Shared) -> bool:
     was around 0, or of a weight of a column that has none."""
     if not are_wanted(shared):
         return True
-    around, weights = shared.factors[:-1], shared.weights[:-1]
-    rows = float(shared.present[-1]) or 1.0
-    absent = np.maximum(0.0, rows - shared.present[:-1])
-    means = (shared.deviations[:-1] - absent * around) / rows  # from ``around``
-    squares = (shared.squares[:-1] + absent * around * around) / rows
-    variances = squares - means * means
-    far = variances < FAR * squares
-    if shared.factors[-1] != AROUND_MEANS and far.any():
-        around[:] = np.where(far, means, 0.0)
+    n = shared.factors.size - 1
+    parts = [slice(first, min(n, first + PART)) for first in range(0, n, PART)]
+    if shared.factors[-1] != AROUND_MEANS and any(is_far(shared, part).any() for part in parts):
+        for part in parts:
+            means = mean_and_variance(shared, part)[0]
+            shared.factors[part] = np.where(is_far(shared, part), means, 0.0)
         shared.factors[-1] = AROUND_MEANS
         for name in MOMENTS:
             getattr(shared, name)[:] = 0.0
         shared.counts[:] = 0
         return False
-    constant = variances <= np.square(ALIKE * around)
-    around[:] = np.where(constant, 0.0, 1.0 / np.sqrt(np.where(constant, 1.0, variances)))
+    dropped = 0
+    for part in parts:
+        variances = mean_and_variance(shared, part)[1]
+        constant = variances <= np.square(ALIKE * shared.factors[part])
+        shared.factors[part] = np.where(constant, 0.0, 1.0 / np.sqrt(np.where(constant, 1.0, variances)))
+        shared.counts[part][constant] = 0  # nobody collects it
+        dropped += int(np.count_nonzero(shared.weights[part][constant]))
+        shared.weights[part][constant] = 0
     shared.factors[-1] = KNOWN
-    shared.counts[:-1][constant] = 0  # nobody collects it
-    off = constant & (weights != 0)
-    weights[off] = 0
-    return not bool(off.any())
+    return dropped == 0
+
+
+def mean_and_variance(shared: Shared, part: slice) -> tuple[np.ndarray, np.ndarray]:
+    """Of some columns; the mean is told from what the sums are around."""
+    rows, around = float(shared.present[-1]) or 1.0, shared.factors[part]
+    absent = np.maximum(0.0, rows - shared.present[part])
+    means = (shared.deviations[part] - absent * around) / rows
+    return means, (shared.squares[part] + absent * around * around) / rows - means * means
+
+
+def is_far(shared: Shared, part: slice) -> np.ndarray:
+    """Whether the mean of a column, summed up around 0, leaves too little of its variance."""
+    rows = float(shared.present[-1]) or 1.0
+    return np.asarray(mean_and_variance(shared, part)[1] < FAR * shared.squares[part] / rows)
 
 
 def scaled(columns: Columns, factors: np.ndarray, chosen: np.ndarray) -> Columns:
