@@ -132,9 +132,14 @@ class Sweep:
         ]
 
     def at_edge(self) -> dict[str, float]:
-        """Parameters whose best value is the least or the greatest of several: a better one may lie beyond."""
+        """Parameters whose best value is the least or the greatest of several: a better one may lie beyond, but of
+        those that are 0 or 1."""
+        params = [param for method in METHODS.values() for param in method.params]
+        switches = {param.name for param in params if param.integer and (param.low, param.high) == (0, 1)}
         found = {}
         for name, best in self.best_params_.items():
+            if name in switches:
+                continue
             given = (row["params"].get(name) for row in self.table)
             values = sorted({value for value in given if type(value) in (int, float)})
             if len(values) >= 2 and best in (values[0], values[-1]):

@@ -238,6 +238,7 @@ def test_it_is_taken_as_other_parameters_are():
     grids = [{"standardize": which, "C": [0.01, 1.0]} for which in ([0], [0, 1], [1, 0], [1])]
     found = [bigclf.sweep(x, y, grid=grid, folds=2, **options) for grid in grids]
     assert [len(one.table) for one in found] == [2, 4, 4, 2]
+    assert all(list(one.at_edge()) == ["C"] for one in found)  # there is nothing beyond 0 and 1
     off, *mixed, on = [one.plan["memory"]["state"] / len(one.table) for one in found]
     assert off < on == mixed[0] == mixed[1]  # a state is planned that has room for what any of them keeps
     refused = "standardize has no effect with algo='dcd': it is a parameter of newglmnet, cdn"
