@@ -226,7 +226,10 @@ def opened(old: OldRun, data: Stored | None) -> Dataset:
     """The shards that the model was trained on; errors where they are not."""
     named = data if data is not None else old.files
     if not isinstance(named, Dataset) and not named:
-        raise TypeError(f"{old.at}: has no run beside it that says where the rows are; name them (--data, data=)")
+        raise TypeError(
+            f"{old.at}: has no run beside it that says where the rows are; give its run directory in place of it, "
+            "or name the rows (--data, data=): then a run elsewhere, which holds them too, is not known"
+        )
     dataset = named if isinstance(named, Dataset) else Dataset(named, columns=old.model.columns or None)
     require_same_rows(old, dataset)
     return dataset

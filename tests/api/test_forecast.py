@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -130,6 +131,25 @@ def test_processes_of_this_machine_take_what_they_took_at_work_together(shards, 
 def test_a_line_through_two_sizes_and_through_noise():
     assert module._line((10, 3.0), (30, 7.0)) == (1.0, 0.2)
     assert module._line((10, 8.0), (30, 6.0)) == (0.0, 0.2) == module._line((30, 6.0))
+
+
+@pytest.mark.parametrize(("seconds", "epochs"), [(0.01, module.ROUNDS), (4.0, 4), (100.0, 2)])
+def test_a_trial_on_processes_ends_though_it_never_meets_its_tolerance(seconds, epochs, monkeypatch):
+    """As of groups whose working set has no room."""
+    made = []
+
+    def trial(intent, chunks, groups, link, rounds, look):
+        for n in range(1000):
+            made.append(n)
+            run = SimpleNamespace(clock=SimpleNamespace(seconds=n * seconds), counts=SimpleNamespace(visited=2.0 * n),
+                                  engine=SimpleNamespace(bytes_moved=8 * n), todo=lambda: [0])  # fmt: skip
+            if look(run):
+                break
+        return SimpleNamespace(entries=10, first=1.0, later=0.5)
+
+    monkeypatch.setattr(module, "_trial", trial)
+    told = module._rounds(None, 2, 2, None)
+    assert len(made) == epochs and (told.visit, told.moved) == (1.0, 8.0)
 
 
 @pytest.mark.long
