@@ -272,7 +272,7 @@ class Learner:
     def restore_state(self, held: dict[str, np.ndarray], common: Any) -> None:
         """Take up what ``carried_state`` gave; the row state has been taken up before."""
         kind = type(common)
-        mine = kind(*(held.get(f"shared.{n}", array).copy() for n, array in common._asdict().items()))
+        mine = kind(*(held[f"shared.{n}"].copy() for n in kind._fields))
         self.shared = copied(mine, common if self.alone else None)
         self._restore_figures(Figures.of(held["figures"]))
 
