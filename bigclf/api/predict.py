@@ -27,12 +27,15 @@ from bigclf.data.predictions import (
     Columns,
     Totals,
     check_csv,
+    check_parquet,
     end_to_end,
     forget_parts,
+    is_one_file,
     made_from,
     parts_of,
     write_csv,
     write_in_parts,
+    write_parquet,
 )
 from bigclf.errors import DataError, RunError
 from bigclf.features.arrow import null_where_nan
@@ -84,8 +87,8 @@ def predict(
     out : directory; gets a Parquet file for each input file with the columns ``row`` (number in its input file),
         those of the input that pass through (``keep``), ``label`` where shards have one, ``prediction``, and the
         following. Several labels a row are a list there, in CSV they are joined by commas. Or a file that ends in
-        ``.csv``: all of them as text, of several files with a column ``file`` before (``input_file`` where a column of
-        the input is called so).
+        ``.csv`` or ``.parquet``: all of them, of several files with a column ``file`` before (``input_file`` where a
+        column of the input is called so). A directory that is there already may end in ``.parquet``, too.
     scores, proba : add the decision values and probabilities: for two classes ``score`` and ``probability`` (of the
         label that sorts last), else ``score_<class>`` and ``probability_<class>``. Probabilities come from the logistic
         loss, uncalibrated, or from the calibration if the model has one.
@@ -118,8 +121,8 @@ def predict(
     RunError : ``out`` holds other files of these names, is where the input lies, or another call writes there now.
     DataError : an input that cannot be read, or lacks a column of ``keep``; one that a CSV file cannot hold.
     """
-    as_text = str(out).lower().endswith(".csv")
-    asked, progress = Asked(model, scores, proba, unseen, parse_bytes(memory), top, as_text), watcher(progress)
+    as_csv = str(out).lower().endswith(".csv")
+    asked, progress = Asked(model, scores, proba, unseen, parse_bytes(memory), top, as_csv), watcher(progress)
     asked.check()
     workers, patience = crew_of(workers)
     if is_cluster(workers) and out is None:
@@ -128,16 +131,16 @@ def predict(
         if is_stored(data):
             raise TypeError("predictions for files need a place to write to: predict(model, data, out)")
         return frames.predicted(asked, data)
-    place = [str(out)]
+    place, as_one = [str(out)], is_one_file(str(out))
     if str(out).lower().endswith(UNWRITTEN) and not files.is_directory(out):
-        raise ValueError(f"{out}: predictions go to a directory, or to one file whose name ends in .csv")
-    keep_apart([data], written=place if as_text else (), entered=() if as_text else place)
+        raise ValueError(f"{out}: predictions go to a directory, or to one file whose name ends in .csv or .parquet")
+    keep_apart([data], written=place if as_one else (), entered=() if as_one else place)
     with in_order(model, data, memory) as rows, contextlib.ExitStack() as stack:
         if is_cluster(workers) and (isinstance(rows, Texts) or model.is_raw(rows)):
             raise TypeError("workers has no effect with raw files, which this process parses; convert them to shards")
         link = stack.enter_context(linked(workers, patience))
         crew = None if link is None else (link, patience)
-        result, warned = (_as_text if as_text else _in_directory)(
+        result, warned = (_as_one_file if as_one else _in_directory)(
             asked, rows, str(out), keep, overwrite, progress, crew
         )
     for text in warned:
@@ -169,7 +172,7 @@ def _in_directory(
     return {"out": out, **result}, warned
 
 
-def _as_text(
+def _as_one_file(
     asked: Asked,
     data: Stored | Texts,
     out: str,
@@ -178,13 +181,13 @@ def _as_text(
     progress: Watcher | None,
     crew: Crew | None = None,
 ) -> tuple[Predicted, list[str]]:
-    """The same as one file of CSV; what is interrupted goes on in a hidden directory beside it."""
+    """The same as one file; what is interrupted goes on in a hidden directory beside it."""
     home, name = files.parent_directory(out), files.base_name(out)
     hidden = files.join(home, f".{name}.predictions")
     note = files.join(home, f".{name}{NOTE}")
     _refuse_existing(out, overwrite or files.is_noted(out, note))
     inputs = _inputs(asked, data, keep)
-    _check_as_text(inputs, out)
+    _check_as_one(inputs, asked.joined)
     paths = [one.path for one in inputs]
     targets = _target_paths(paths, hidden)
     files.make_directory(home)
@@ -198,7 +201,8 @@ def _as_text(
                 files.remove_tree(hidden)
             raise
         named = None if len(paths) == 1 else (_free_name("file", result["columns"]), paths)
-        columns = write_csv(targets, named, out, hidden, note)
+        write = write_csv if asked.joined else write_parquet
+        columns = write(targets, named, out, hidden, note)
         files.remove_tree(hidden)
     files.remove(note)  # nothing else is left then
     size = files.file_size(out)
@@ -212,16 +216,17 @@ def _refuse_existing(out: str, overwrite: bool) -> None:
         raise RunError(f"{out} already exists; add overwrite=True to replace it")
 
 
-def _check_as_text(inputs: Sequence[Input], out: str) -> None:
-    """What one file of CSV cannot become, before the first row is predicted."""
-    first: ArrowColumns = {}
-    for number, one in enumerate(inputs):
-        passing = one.passing()
-        check_csv(passing, one.path)
-        first = passing if number == 0 else first
-        if other := sorted(set(passing) ^ set(first)):
+def _check_as_one(inputs: Sequence[Input], as_csv: bool) -> None:
+    """What one file cannot become, before the first row is predicted."""
+    passing = [one.passing() for one in inputs]
+    for one, columns in zip(inputs, passing, strict=True):
+        if as_csv:
+            check_csv(columns, one.path)
+        if other := sorted(set(columns) ^ set(passing[0])):
             raise DataError(f"column {other[0]} is not in both this file and the first, {inputs[0].path}; name"
                             " those that all have: --keep NAME,... (keep=[...])", file=one.path)  # fmt: skip
+    if not as_csv:
+        check_parquet(passing, [one.path for one in inputs])
 
 
 def _free_name(name: str, taken: Sequence[str]) -> str:

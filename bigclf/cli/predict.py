@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 @click.command("predict", short_help="Predict the class of every row.")
 @click.argument("model", metavar="MODEL")
 @click.argument("data", nargs=-1, required=True, metavar="DATA...")
-@click.option("-o", "--output", "out", required=True, metavar="OUT", help="Directory for the predictions, or a file"
-              " that ends in .csv, or - for CSV on standard output.")  # fmt: skip
+@click.option("-o", "--output", "out", required=True, metavar="OUT", help="Directory for the predictions, or one file"
+              " that ends in .csv or .parquet, or - for CSV on standard output.")  # fmt: skip
 @click.option("--scores", is_flag=True, help="Add the decision values; with two classes, positive means the"
               " label that sorts last.")  # fmt: skip
 @click.option("--proba", is_flag=True, help="Add probabilities. Two classes: one column `probability`, of the label"
@@ -61,11 +61,12 @@ def command(
     """Predict the class of every row of DATA: shards, or raw files like those that MODEL was trained on. Labels are not
     needed.
 
-    OUT is a directory with one Parquet file per input file, or a single CSV file. It holds the predictions
+    OUT is a directory with one Parquet file per input file, or a single CSV or Parquet file. It holds the predictions
     and the input columns that are not used as features. Several labels per row are a list, joined by commas in CSV.
     After an interruption, run the same command again: finished files are kept, and so are the finished parts of long
     ones.
     """
+    from bigclf.data.predictions import is_one_file
     from bigclf.model.model import load
 
     known, where = columns.as_read(load(model), reader), list(data) if len(data) > 1 else data[0]
@@ -88,7 +89,7 @@ def command(
     before = f"after {result['rows_kept']:,} rows of an earlier call"
     terminal.facts(
         [
-            ("file" if out.lower().endswith(".csv") else "files", written_text(out, result)),
+            ("file", out) if is_one_file(out) else ("files", files_text(out, result)),
             *([("continued", before)] * bool(result["rows_kept"])),
             ("bytes", format_bytes(result["bytes"])),
             ("columns", columns_text(result["columns"])),
@@ -118,9 +119,7 @@ def to_stdout(model: Model, data: Stored, options: Options) -> None:
             terminal.emit_bytes(iter(lambda: file.read(2**20), b""))
 
 
-def written_text(out: str, result: Predicted) -> str:
-    if out.lower().endswith(".csv"):
-        return out
+def files_text(out: str, result: Predicted) -> str:
     place = f"{out}, a directory" if out.lower().endswith(".parquet") else out
     return f"{place}: {result['written']:,} written" + (f", {result['kept']:,} kept" * bool(result["kept"]))
 

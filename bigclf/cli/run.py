@@ -133,9 +133,11 @@ def make_context(ctx: click.Context, job: Job, step: Step, said: dict[str, bool]
 
 
 def _is_made_anew(step: Step) -> bool:
-    """On resume; predictions as one file of text, too, which does not say what it was made from."""
-    as_text = step.command == "predict" and any(word.lower().endswith(".csv") for word in step.words)
-    return as_text or step.command in MADE_ANEW
+    """On resume; predictions as one file, too, which does not say what it was made from."""
+    from bigclf.data.predictions import is_one_file
+
+    out = [word.partition("=")[2] for word in step.words if word.startswith("--output=")]
+    return (step.command == "predict" and any(map(is_one_file, out))) or step.command in MADE_ANEW
 
 
 def refuse_climbing(job: Job, step: Step, inner: click.Context) -> None:

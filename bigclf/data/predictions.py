@@ -208,7 +208,83 @@ def forget_parts(path: str) -> None:
         files.remove_tree(hidden)
 
 
-# As text
+# As one file
+
+
+def is_one_file(out: str) -> bool:
+    """Whether predictions at ``out`` are one file, by its name; a directory that is there already stays one, but for
+    CSV."""
+    name = out.lower()
+    return name.endswith(".csv") or (name.endswith(".parquet") and not files.is_directory(out))
+
+
+def check_parquet(columns: Sequence[ArrowColumns], paths: Sequence[str]) -> None:
+    """Refuse Arrow columns of the inputs ``paths`` that no one type holds, by a DataError."""
+    _one_schema([_schema_of(each) for each in columns], paths)
+
+
+def _schema_of(columns: ArrowColumns) -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema([(name, column.type) for name, column in columns.items()])
+
+
+def _one_schema(schemas: Sequence[pa.Schema], paths: Sequence[str]) -> pa.Schema:
+    """The names of the first, each of a type that holds those of all."""
+    import pyarrow as pa
+
+    one = schemas[0]
+    for schema, path in zip(schemas, paths, strict=True):
+        for name in schema.names:
+            own = [each.field(name) for each in (one, schema)]
+            try:
+                joined = pa.unify_schemas([pa.schema([field]) for field in own], promote_options="permissive")
+            except pa.ArrowException:
+                raise _differing(path, name, own[1].type, own[0].type) from None
+            one = one.set(one.get_field_index(name), joined.field(0))
+    return one
+
+
+def _differing(path: str, name: str, kind: pa.DataType, other: pa.DataType) -> DataError:
+    return DataError(f"is {kind} here and {other} in another file, which one column of Parquet cannot hold; write to a "
+                     "directory or a file that ends in .csv, or name the other columns: --keep NAME,... (keep=[...])",
+                     file=path, column=name)  # fmt: skip
+
+
+def write_parquet(
+    paths: Sequence[str], named: tuple[str, Sequence[str]] | None, out: str, within: str | None, note: str
+) -> list[str]:
+    """The files of predictions ``paths`` as one file of Parquet, as ``write_csv`` makes one of CSV; a column has the
+    type that holds those of all files."""
+    import pyarrow as pa
+
+    schemas = []
+    for path in paths:
+        with shards.open_parquet(path) as file:
+            schemas.append(file.schema_arrow.remove_metadata())
+    schema = _one_schema(schemas, paths)
+    whole = schema if named is None else schema.insert(0, pa.field(named[0], pa.string()))
+    with (
+        files.publishing(out, within=within, note=note) as beside,
+        files.open_arrow(beside, "wb") as sink,
+        shards.parquet_writer(sink, whole) as writer,
+    ):
+        for k, path in enumerate(paths):
+            for group in _row_groups(path):
+                columns = [_cast(group.column(field.name), field, path) for field in schema]
+                if named is not None:
+                    columns.insert(0, texts_in_arrow([named[1][k]] * group.num_rows))
+                writer.write_table(pa.table(columns, schema=whole), row_group_size=max(group.num_rows, 1))
+    return list(whole.names)
+
+
+def _cast(column: pa.ChunkedArray, field: pa.Field, path: str) -> pa.ChunkedArray:
+    import pyarrow as pa
+
+    try:
+        return column.cast(field.type)
+    except pa.ArrowException:  # whole numbers beyond 2^53 beside fractions
+        raise _differing(path, field.name, column.type, field.type) from None
 
 
 def check_csv(columns: ArrowColumns, path: str) -> None:
@@ -220,7 +296,7 @@ def check_csv(columns: ArrowColumns, path: str) -> None:
     for name, column in columns.items():
         kind = _plain_type(column.type)
         if any(holds(kind) for holds in others):
-            raise DataError(f"holds {kind}, which CSV cannot; write Parquet, to a directory, or name the other "
+            raise DataError(f"holds {kind}, which CSV cannot; write to a file that ends in .parquet, or name the other "
                             "columns: --keep NAME,... (keep=[...])",
                             file=path, column=name)  # fmt: skip
 

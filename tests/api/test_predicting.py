@@ -231,6 +231,39 @@ def test_predictions_as_csv(sparse, columns, tmp_path):
     assert said.file.unique().tolist() == both and said.prediction[600:].tolist() == model.predict(x).tolist()
 
 
+def test_predictions_as_one_file_of_parquet(sparse, columns, tmp_path):
+    path, one = written(people(50), tmp_path, "csv"), tmp_path / "said.parquet"
+    result = predict(columns["csv"], path, str(one), scores=True)
+    predict(columns["csv"], path, str(tmp_path / "out"), scores=True)
+    assert pq.read_table(one).equals(pq.read_table(tmp_path / "out")) and result["written"] == 1
+    assert result["bytes"] == one.stat().st_size and not [name for name in os.listdir(tmp_path) if name[0] == "."]
+    with pytest.raises(RunError, match="said.parquet already exists"):
+        predict(columns["csv"], path, str(one))
+    model, files = sparse
+    predict(model, [*files, files[0]], str(one), overwrite=True)
+    said = pq.read_table(one).to_pandas()
+    assert list(said) == ["file", "row", "label", "prediction"] and said.file.unique().tolist() == files
+    assert len(said) == 1200 and said.row[600:].tolist() == list(range(600))
+    (tmp_path / "old.parquet").mkdir()  # as it was made before
+    predict(model, files, str(tmp_path / "old.parquet"))
+    assert os.listdir(tmp_path / "old.parquet") == ["part-00000.parquet"]
+
+
+def test_one_file_of_parquet_has_types_that_hold_those_of_all(columns, tmp_path):
+    paths, out = [str(tmp_path / f"{k}.parquet") for k in range(3)], str(tmp_path / "said.parquet")
+    for path, ids in zip(paths, ([1, 2**60], [0.5, 1.0], ["u", "v"]), strict=True):
+        pq.write_table(pa.table({"a": [1.0, -1.0], "t": ["red"] * 2, "id": ids}), path)
+    never = Stop(1)
+    with pytest.raises(DataError, match="2.parquet, column id: is string here and .* in another .* ends in .csv"):
+        predict(columns["parquet"], [paths[1], paths[2]], out, progress=never)
+    assert never.planned is None
+    with pytest.raises(DataError, match="0.parquet, column id: is int64 here and double in another file"):
+        predict(columns["parquet"], paths[:2], out)
+    pq.write_table(pa.table({"a": [1.0, -1.0], "t": ["red"] * 2, "id": [1, 2]}), paths[0])
+    predict(columns["parquet"], paths[:2], out)
+    assert pq.read_table(out)["id"].to_pylist() == [1.0, 2.0, 0.5, 1.0]
+
+
 def test_csv_of_files_whose_columns_differ_in_type(columns, tmp_path):
     """Each is told as it stands in its file, the same one as often as it is named."""
     kinds = [pa.int64(), pa.float64(), pa.string(), pa.null(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())]
@@ -285,14 +318,15 @@ def test_a_column_called_file_keeps_its_name_in_csv(columns, tmp_path):
     assert told["columns"] == ["input_file_2", "row", "file", "input_file", "prediction"]
 
 
-def test_csv_goes_on_where_it_stopped(sparse, tmp_path, monkeypatch):
-    model, (path,) = sparse
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_one_file_goes_on_where_it_stopped(sparse, tmp_path, monkeypatch, ending):
+    (model, (path,)), out = sparse, tmp_path / f"x.{ending}"
     monkeypatch.setattr(predictions, "PART_WORK", 700)
-    predict(model, path, str(tmp_path / "whole.csv"), scores=True)
-    interrupted(model, path, tmp_path / "x.csv", groups_in(path) - 2)
-    assert not (tmp_path / "x.csv").exists()
-    assert predict(model, path, str(tmp_path / "x.csv"), scores=True)["rows_kept"] > 0
-    assert (tmp_path / "x.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+    predict(model, path, str(tmp_path / f"whole.{ending}"), scores=True)
+    interrupted(model, path, out, groups_in(path) - 2)
+    assert not out.exists()
+    assert predict(model, path, str(out), scores=True)["rows_kept"] > 0
+    assert out.read_bytes() == (tmp_path / f"whole.{ending}").read_bytes()
 
 
 def test_one_at_a_time_writes_into_a_directory(sparse, tmp_path):

@@ -38,11 +38,17 @@ def refuse_inputs(command: str, given: Mapping[str, object], besides: Iterable[s
         written, entered = [], [out]
     elif command in ("sweep", "path"):
         written, entered, replaced = [], [out], [f"{out}/run"]
-    elif command in ("bench", "predict") and not out.lower().endswith(".csv"):
+    elif command in ("bench", "predict") and not _is_one_file(command, out):
         written, entered = [], written
     rows = of(given, *ROWS)
     keep_apart(rows, [*others, *besides], written=written, entered=entered, replaced=replaced)
     keep_apart(rows, [*others, *of(given, *OTHERS)], filled=filled)
+
+
+def _is_one_file(command: str, out: str) -> bool:
+    from bigclf.data.predictions import is_one_file
+
+    return is_one_file(out) if command == "predict" else out.lower().endswith(".csv")
 
 
 def inputs(command: str, given: Mapping[str, object]) -> list[str]:
