@@ -33,6 +33,7 @@ from bigclf.cluster.book import Patience
 from bigclf.cluster.engine import FILE_BYTES
 from bigclf.compiled.jit import cpu_type, sources_digest
 from bigclf.conversion.tables.reading import are_raw
+from bigclf.data.bad_rows import MOST_BAD
 from bigclf.data.dataset import Dataset
 from bigclf.errors import RunError
 from bigclf.features.encode import is_columns
@@ -264,7 +265,9 @@ def _as_shards(request: Request) -> Request:
     if not is_stored(request.data) or isinstance(request.data, Dataset):
         return request
     with open_rows(request) as (_, opened):
-        return opened.having(y=None, features=None, format=None, hash_bits=None, on_bad_rows="error")
+        return opened.having(
+            y=None, features=None, format=None, hash_bits=None, on_bad_rows="error", max_bad_fraction=MOST_BAD
+        )
 
 
 def _scored(request: Request) -> Scored:

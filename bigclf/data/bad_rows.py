@@ -18,6 +18,7 @@ OF_COLUMN = re.compile(r"column .*?: ")
 MOST_BAD = 0.01  # of all rows, where nothing is said: more are an error all the same
 MOST_KINDS = 100  # told apart
 SHOWN = 4
+MARGIN = 1.5  # times the share of the first rows may be that of all
 
 
 def kind_of(reason: str) -> str:
@@ -90,6 +91,15 @@ def enough(n_bad: int, n_rows: int) -> float:
 def left_out(found: Reasons) -> str:
     """The warning that bad rows were left out."""
     return f"{found.n:,} bad row{'s were' if found.n != 1 else ' was'} left out: {found}"
+
+
+def skipping(n_bad: int, n_rows: int, limit: float = MOST_BAD, whole: bool = True) -> tuple[str, str]:
+    """What leaves so many of the rows out, on the command line and in Python; ``whole`` : no more rows are to come,
+    which may be bad in a greater share."""
+    if n_bad <= limit * n_rows:
+        return "--on-bad-rows skip", 'on_bad_rows="skip"'
+    share = f"{enough(n_bad, n_rows) if whole else min(1.0, MARGIN * n_bad / n_rows):.2g}"
+    return f"--on-bad-rows skip --max-bad-fraction {share}", f'on_bad_rows="skip", max_bad_fraction={share}'
 
 
 def with_way_out(error: DataError) -> DataError:

@@ -22,6 +22,7 @@ import numpy as np
 
 from bigclf import files
 from bigclf.data import label_sets, pages, vectors
+from bigclf.data.bad_rows import skipping
 from bigclf.data.footer import Footer, check, parse
 from bigclf.errors import BigclfError, DataError, MemoryBudgetError, SchemaError
 from bigclf.features.arrow import FLOAT32_MAX, as_numpy, in_arrow
@@ -607,8 +608,19 @@ class _Group:
     def check_nulls(self, array: pa.Array, name: str) -> None:
         if array.null_count:
             row = int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
+            self.check_labels(name, array.is_null().to_numpy(zero_copy_only=False))
             more = NAMED if isinstance(self.layout.values, tuple) and name in self.layout.values else NO_LIST
             raise DataError(f"null; every row needs a value here{more}", **self.place, row=row, column=name)
+
+    def check_labels(self, name: str | None, missing: np.ndarray) -> None:
+        """Of a table of numbers, say how to leave out rows whose label is ``missing``, if ``name`` is the label."""
+        if name != self.layout.label or not isinstance(self.layout.values, tuple) or not missing.any():
+            return
+        count, n_rows = int(np.count_nonzero(missing)), missing.size
+        options, keywords = skipping(count, n_rows, whole=False)
+        raise DataError(f"the label is missing; to leave such rows out ({count:,} of {n_rows:,} rows here), use "
+                        f'--format parquet {options} (features=bigclf.suggest(FILE, label="{name}"), {keywords})',
+                        **self.place, row=int(np.argmax(missing)), column=name)  # fmt: skip
 
     def lists(self, name: str, nulls: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Row bounds int64 [m+1], from 0, and the elements of a list column."""
@@ -736,6 +748,7 @@ class _Group:
     def check_finite(self, numbers: np.ndarray, column: str | None, what: str) -> None:
         bad = ~np.isfinite(numbers)
         if bad.any():
+            self.check_labels(column, np.isnan(numbers))
             row = int(np.argmax(bad))
             raise DataError(f"the {what} is {numbers[row]}", **self.place, row=row, column=column)
 

@@ -64,7 +64,7 @@ KEPT = 8  # conversions that are kept in the cache, the last used
 def of_columns(
     data: Any, y: object, sample_weight: object, validate: object, features: object, format: str | None, *,
     hash_bits: int | None,
-    memory: float | str, seed: int, on_bad_rows: str, progress: Watcher | bool | None
+    memory: float | str, seed: int, bad: BadRows, progress: Watcher | bool | None
 ) -> tuple[Dataset | Arrays, None, None, object]:  # fmt: skip
     """What ``fit`` is given of raw columns as it takes features: rows, labels, weights and rows to validate on.
 
@@ -84,14 +84,13 @@ def of_columns(
         shown = None if isinstance(progress, bool) or not hasattr(progress, "start") else progress
         if sparse and format is not None:
             told: dict[str, Any] = dict(
-                hash_bits=hash_bits, memory=_room(memory), seed=seed, on_bad_rows=on_bad_rows, progress=shown
+                hash_bits=hash_bits, memory=_room(memory), seed=seed, progress=shown, **bad._asdict()
             )
             source = sparse_text(data, format, **told)
             if validate is not None and is_stored(validate) and not isinstance(validate, Dataset) and are_raw(validate):
                 validate = sparse_text(validate, format, several_labels=source.sets is not None, **told)
             return source, None, None, validate
-        source = converted(data, features, format, memory=_room(memory), seed=seed, on_bad_rows=on_bad_rows,
-                           progress=shown)  # fmt: skip
+        source = converted(data, features, format, memory=_room(memory), seed=seed, progress=shown, **bad._asdict())
     if validate is not None and is_stored(validate) and not isinstance(validate, Dataset) and are_raw(validate):
         learned = encode.Learned(**source.learned_of_columns())
         validate = converted(validate, source.features, memory=_room(memory), learned=learned)

@@ -34,7 +34,7 @@ from bigclf.data.label_sets import are_sets, n_labels
 from bigclf.data.numbering import MANY, AnyRows, numbered
 from bigclf.features.spec import parse
 from bigclf.model.model import Model, is_stored
-from bigclf.model.raw_input import have_several_labels, of_columns
+from bigclf.model.raw_input import BadRows, have_several_labels, of_columns
 from bigclf.request.columns_by_name import by_name
 from bigclf.request.request import Request
 from bigclf.training.records.run_directory import features_before
@@ -287,8 +287,9 @@ def open_rows(request: Request) -> Iterator[tuple[Found, Request]]:
             several = tell_several_labels(request["features"], request["format"], request.data)
             refuse_several_labels(request.verb, several)
             request = _of_columns(request)
-        elif request["on_bad_rows"] != "error":
-            raise ValueError('on_bad_rows must be "error" when training; convert can skip or quarantine bad rows')
+        elif _bad_rows(request) != BadRows():
+            raise ValueError('on_bad_rows must be "error" when training on shards, and max_bad_fraction is not theirs; '
+                             "convert can skip or quarantine bad rows")  # fmt: skip
         yield _found(request, stack), request
 
 
@@ -359,9 +360,14 @@ def _validating(request: Request) -> Iterator[Request]:
         yield request.having(validate=folder)
 
 
+def _bad_rows(request: Request) -> BadRows:
+    return BadRows(request["on_bad_rows"], request["max_bad_fraction"])
+
+
 def _of_columns(request: Request) -> Request:
     """With rows of features, where raw columns or text are given."""
     names = ("sample_weight", "validate", "features", "format")
-    more = {name: request[name] for name in ("hash_bits", "memory", "seed", "on_bad_rows", "progress")}
+    more = {name: request[name] for name in ("hash_bits", "memory", "seed", "progress")}
+    more["bad"] = _bad_rows(request)
     data, y, weights, validate = of_columns(request.data, request.y, *(request[name] for name in names), **more)
     return request.having(data=data, y=y, sample_weight=weights, validate=validate)

@@ -570,6 +570,12 @@ OPTIONS = (
         '"skip" leaves them out; ``convert`` can also keep them in a file.',
         default="error", verbs=ALL, flag=False,
     ),
+    Option(
+        "max_bad_fraction",
+        Number(0.0),
+        "Fail if more than this share of the raw rows is left out.",
+        default=0.01, verbs=ALL, flag=False,
+    ),
 )  # fmt: skip
 
 GONE = {

@@ -3,6 +3,7 @@
 import ast
 import itertools
 import json
+import math
 import os
 import random
 import re
@@ -10,6 +11,7 @@ import shlex
 import subprocess
 import sys
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
@@ -19,6 +21,7 @@ import bigclf
 from bigclf import files
 from bigclf.cli import main
 from bigclf.cli.fit import what_to_do
+from bigclf.conversion.tables import from_columns
 from bigclf.errors import DataError, SchemaError
 from bigclf.metrics.figures import held_out_figures
 
@@ -537,10 +540,31 @@ def test_json_under_a_name_of_a_table_is_told_as_such(folder, tmp_path):
     assert code == 3 and "looks like JSON: --format jsonl" in said
 
 
-def test_a_missing_label_comes_with_what_leaves_such_rows_out(folder, tmp_path):
-    gap = table(tmp_path / "gap.csv", rows=[*ROWS, "1,x,"])
+def test_a_missing_label_comes_with_what_leaves_such_rows_out(folder, tmp_path, monkeypatch):
+    gap = table(tmp_path / "gap.csv", rows=[*ROWS, "1,x,", "2,x,"])
     code, _, said = run("fit", gap, "--label", "answer", "-o", tmp_path / "m")
-    assert code == 3 and "line 62: the label is missing; to leave such rows out, use --on-bad-rows skip" in said
+    options = "--on-bad-rows skip --max-bad-fraction 0.033"
+    assert code == 3 and f"line 62: the label is missing; to leave such rows out (2 of 62 rows), use {options} " in said
+    assert 'on_bad_rows="skip", max_bad_fraction=0.033)' in said
+    assert run("fit", gap, "--label", "answer", "-o", tmp_path / "m", *options.split())[0] == 0
+    features = bigclf.suggest(str(gap), label="answer")
+    bigclf.fit(str(gap), features=features, algo="pa1", on_bad_rows="skip", max_bad_fraction=0.033)
+    with pytest.raises(DataError, match="2 of 62 rows are bad, more than the 0.032"):
+        bigclf.fit(str(gap), features=features, algo="pa1", on_bad_rows="skip", max_bad_fraction=0.032)
+    monkeypatch.setattr(from_columns, "COUNTED", 62)
+    with pytest.raises(DataError, match=r"out \(2 of the first 62 rows\), use .* --max-bad-fraction 0.048 "):
+        bigclf.fit([str(gap), str(table(tmp_path / "more.csv"))], features=features)
+
+
+@pytest.mark.parametrize("missing", [None, math.nan])
+def test_a_missing_label_of_a_table_of_numbers_comes_with_it_too(tmp_path, missing):
+    columns = {"x": [k * 37 % 11 / 8 for k in range(40)], "answer": [missing if k == 7 else k % 2.0 for k in range(40)]}
+    pq.write_table(pa.table(columns), tmp_path / "n.parquet")
+    code, _, said = run("fit", tmp_path / "n.parquet", "--label", "answer", "-o", tmp_path / "m")
+    options = "--format parquet --on-bad-rows skip --max-bad-fraction 0.037"
+    told = f"the label is missing; to leave such rows out (1 of 40 rows here), use {options} (features=bigclf.suggest("
+    assert code == 3 and f"row 7, column answer: {told}" in said
+    assert run("fit", tmp_path / "n.parquet", "--label", "answer", "-o", tmp_path / "m", *options.split())[0] == 0
 
 
 def test_labels_that_pass_through_are_spelt_as_predictions(folder, tmp_path):

@@ -26,7 +26,7 @@ from bigclf.conversion.shuffle import Slab, Spiller, Totals
 from bigclf.conversion.tables import reading
 from bigclf.conversion.tables.reading import Bad, Batch, TableJob
 from bigclf.conversion.text.pieces import PIECE_BITS, ROW_BITS, Source, Task
-from bigclf.data.bad_rows import MOST_KINDS, Reasons, kind_of, with_way_out
+from bigclf.data.bad_rows import MOST_KINDS, Reasons, kind_of, skipping, with_way_out
 from bigclf.data.dataset import Dataset
 from bigclf.data.label_sets import TEXT
 from bigclf.errors import DataError, SchemaError, masked
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 EXAMPLES = 10  # of bad rows, in a report
+COUNTED = 200_000  # rows that are looked at for others like the one that ends a conversion
 HELD_OUT_KEY = 0x5EED  # not that of any shuffle
 
 
@@ -328,21 +329,46 @@ def kind_of_labels(columns: Mapping[str, pa.Array], spec: Spec) -> tuple[str, li
     return "text" if bad or np.isnan(numbers).all() else "number", notes
 
 
-def _naming_separator(error: DataError, raw: Raw) -> DataError:
-    """The error of a cell without a label with the separator, where the other cells seem to hold several labels: with
-    one, an empty cell is a row of no label."""
-    label = raw.spec.label
-    if not error.message.startswith(UNLABELLED) or label is None:
+def _told_of_labels(error: DataError, raw: Raw, limit: float) -> DataError:
+    """The error of a cell without a label with what is to be done: the separator, where the other cells seem to hold
+    several labels (with one, an empty cell is a row of no label), else the options that leave out all such rows."""
+    if not error.message.startswith(UNLABELLED):
         return error
+    if separator := _likely_separator(raw):
+        told = f"{separator}; with it, an empty cell is a row without labels"
+    else:
+        n_bad, n_rows, whole = _bad_rows(raw)
+        options, keywords = skipping(n_bad, n_rows, limit, whole)
+        rows = f"{n_bad:,} of {'' if whole else 'the first '}{n_rows:,} rows"
+        told = f"to leave such rows out ({rows}), use {options} ({keywords})"
+    place = dict(file=error.file, row_group=error.row_group, row=error.row, line=error.line, column=error.column)
+    return DataError(f"{UNLABELLED}; {told}", **place)  # type: ignore[arg-type]
+
+
+def _likely_separator(raw: Raw) -> str:
+    label = raw.spec.label
+    assert label is not None
     batch = first_batch(raw.reader._replace(wanted=label.columns), raw.sources)
     if batch is None or label.several or not values.is_texts(batch.columns[label.column]):
-        return error
+        return ""
     rows = collections.Counter(values.trimmed(batch.columns[label.column]).drop_null().to_pylist())
     rows.pop("", None)
-    hints = label_cells.likely_separators(label, rows)
-    place = dict(file=error.file, row_group=error.row_group, row=error.row, line=error.line, column=error.column)
-    told = f"{UNLABELLED}; {hints[0]}; with it, an empty cell is a row without labels" if hints else error.message
-    return DataError(told, **place)  # type: ignore[arg-type]
+    return "".join(label_cells.likely_separators(label, rows)[:1])
+
+
+def _bad_rows(raw: Raw) -> tuple[int, int, bool]:
+    """How many rows are bad, of how many at the beginning, and whether these are all."""
+    n_bad = n_rows = 0
+    tasks = (task for source in raw.sources for task in reading.tasks_of(raw.reader, source, 1))
+    try:
+        for _, batch in (found for task in tasks for found in reading.batches(raw.reader, task)):
+            if n_rows >= COUNTED:
+                return n_bad, n_rows, False
+            n_bad += len(batch.bad) + len(usable(raw.spec, batch, 0, None)[2])
+            n_rows += len(batch.bad) + batch.n_rows
+    except DataError:  # what comes then cannot be read at all
+        return n_bad, n_rows, False
+    return n_bad, n_rows, True
 
 
 def _kind_of_several(columns: list[pa.Array], spec: Spec, label: Label) -> str:
@@ -428,7 +454,7 @@ def convert_columns(
         try:
             converter.read(raw.sources, job._replace(keep_bad=on_bad_rows == "quarantine"))
         except DataError as error:
-            raise _naming_separator(error, raw) from None
+            raise _told_of_labels(error, raw, max_bad_fraction) from None
         converter.check([source for source in raw.sources if not files.is_directory(source.path)], max_bad_fraction)
         if learned is None:
             _require_one_of(raw, converter.totals.labels)

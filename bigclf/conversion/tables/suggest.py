@@ -17,7 +17,7 @@ from bigclf.conversion.tables.from_columns import count_rows, first_batch, locat
 from bigclf.conversion.tables.reading import Batch, Place, Reading, TableJob
 from bigclf.conversion.text.pieces import Source
 from bigclf.data import shards, vectors
-from bigclf.data.bad_rows import Reasons
+from bigclf.data.bad_rows import Reasons, skipping
 from bigclf.errors import DataError, SchemaError
 from bigclf.features import values
 from bigclf.features.arrow import FLOAT32_MAX, as_numpy
@@ -928,7 +928,8 @@ def _shares(found: Suggestion, label: Column | None) -> list[str]:
         lines += [f"  # in fewer than 1 % of the rows: {', '.join(rare)}"]
     if found.classes and (missing := _missing(found)):
         which = "them" if missing > 1 else "it"
-        lines += [f"  # missing in {plural(missing, 'row')}: --on-bad-rows skip leaves {which} out"]
+        options, _ = skipping(missing, found.n_rows, whole=False)
+        lines += [f"  # missing in {missing:,} of {plural(found.n_rows, 'row')}: {options} leaves {which} out"]
     return lines
 
 
