@@ -29,6 +29,7 @@ from bigclf.maths.losses import REGRESSION
 from bigclf.methods import METHODS
 from bigclf.metrics.figures import AnyEvaluation, evaluate
 from bigclf.model.model import PROBABILITY_LOSSES, Model, is_stored
+from bigclf.units import near
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -88,7 +89,8 @@ class _Linear(BaseEstimator):
     def _take(self, given: Mapping[str, float | str | None]) -> None:
         for name in given:
             if name not in self._further:
-                raise TypeError(f"{type(self).__name__} got an unexpected parameter {name!r}: no method has it")
+                raise TypeError(f"{type(self).__name__} got an unexpected parameter {name!r}: no method has it"
+                                f"{near(name, self.get_params())}")  # fmt: skip
             if given[name] is not None:  # the others are no attributes: ``alpha`` there means something to others
                 setattr(self, name, given[name])
 

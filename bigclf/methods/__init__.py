@@ -160,8 +160,10 @@ def resolve(
     given: dict[str, Any],
     mixing: str | None = None,
     groups: int = 1,
+    options: Iterable[str] = (),
 ) -> Setting:
-    """Check what the user set against the method's own list; nothing is ignored in silence.
+    """Check what the user set against the method's own list; nothing is ignored in silence. ``options`` : other names
+    that may be meant by one that no method has.
 
     Raises
     ------
@@ -176,9 +178,11 @@ def resolve(
         if name not in own:
             others = [m.name for m in METHODS.values() if any(p.name == name for p in m.params)]
             has = f"{algo.removesuffix('_mc')} takes {', '.join(own) or 'none'}"
-            where = f"it is a parameter of {listed(others)}" if others else f"no method has it{_meant(name, own)}"
+            where = (f"it is a parameter of {listed(others)}" if others
+                     else f"no method has it{_meant(name, [*own, *options])}")  # fmt: skip
             meant = f"; did you mean {twin}?" if (twin := other_case(name, own)) else ""
-            raise TypeError(f"{name} has no effect with {method.asked}{meant or f': {where}; {has}'}")
+            between = " " if where.endswith("?") else "; "
+            raise TypeError(f"{name} has no effect with {method.asked}{meant or f': {where}{between}{has}'}")
     if loss is not None and not method.losses:
         raise TypeError(f"loss={loss!r} has no effect with {method.asked}, which has a loss of its own")
     if loss is not None and loss not in method.losses:
@@ -261,12 +265,12 @@ def unknown_algo(name: object) -> str:
     return f"unknown algo {name!r}; {told}"
 
 
-def require_known(names: Iterable[str]) -> None:
-    """TypeError for the first that is no parameter of any method."""
+def require_known(names: Iterable[str], options: Iterable[str] = ()) -> None:
+    """TypeError for the first that is no parameter of any method; ``options`` : other names that may be meant."""
     every = list(dict.fromkeys(param.name for method in METHODS.values() for param in method.params))
     for name in names:
         if name not in every:
-            raise TypeError(f"unknown parameter {name!r}: no method has it{_meant(name, every)}")
+            raise TypeError(f"unknown parameter {name!r}: no method has it{_meant(name, [*every, *options])}")
 
 
 def _meant(name: str, known: Iterable[str]) -> str:

@@ -52,6 +52,7 @@ from typing import NamedTuple
 
 from bigclf.maths.losses import BOXED
 from bigclf.methods import METHODS, Method, listed, loss_meant, of_mixing, require_known
+from bigclf.request.options import declared
 from bigclf.units import format_bytes, format_seconds, other_case
 
 ENTRY_BYTES, ROW_BYTES = 8, 100  # of a row in memory, about
@@ -163,7 +164,7 @@ def choose(asked: Asked) -> tuple[str, str]:
     ------
     ValueError : there is no method for that.   TypeError : a parameter that no method has.
     """
-    require_known(asked.given)
+    require_known(asked.given, declared("fit"))
     loss = loss_for(asked)
     every = dict.fromkeys(name for method in METHODS.values() for name in method.losses)
     if loss not in every:

@@ -11,7 +11,7 @@ from bigclf.features.spec import refuse_shell_names
 from bigclf.files.apart import keep_apart
 from bigclf.maths.losses import REGRESSION
 from bigclf.methods import METHODS, Method, Setting, native, resolve
-from bigclf.request.options import OPTIONS, refuse_others, taken
+from bigclf.request.options import OPTIONS, declared, refuse_others, taken
 from bigclf.request.workers import is_cluster, patience_of
 
 if TYPE_CHECKING:
@@ -101,7 +101,8 @@ class Request:
             raise TypeError("loss is both in the grid and set beside it")
         own = {name: value for name, value in point.items() if name != "loss"}
         loss = cast("str | None", point.get("loss", self["loss"]))
-        return resolve(algo, loss, self["penalty"], self["bias"], {**self.params, **own}, mixing, groups)
+        return resolve(algo, loss, self["penalty"], self["bias"], {**self.params, **own}, mixing, groups,
+                       declared(self.verb))  # fmt: skip
 
     def at_first(self) -> list[list[Setting]]:
         """The settings as far as they are known before the rows, which say in how many groups they can be cut."""

@@ -194,7 +194,7 @@ def test_a_method_s_own_parameters_are_parameters_like_any_other():
     search = GridSearchCV(LinearClassifier(epochs=3), grid, cv=2, error_score="raise").fit(X, y)
     assert [p.get("r") for p in search.cv_results_["params"]] == [0.1, 10.0, None, None, None]
     assert set(search.best_params_.items()) <= set(search.best_estimator_.get_params().items())
-    with pytest.raises(TypeError, match="unexpected parameter 'alpah': no method has it"):
+    with pytest.raises(TypeError, match=r"unexpected parameter 'alpah': no method has it; did you mean alpha\?"):
         LinearClassifier("ftrl", alpah=0.1)
     with pytest.raises(ValueError, match="Invalid parameter 'alpah'"):
         estimator.set_params(alpah=0.1, r=2.0)

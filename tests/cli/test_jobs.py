@@ -123,6 +123,8 @@ def test_environment_names_are_expanded(text, expected):
         (GOOD.replace("limits:", "limit:"), 12, "unknown key 'limit'"),
         (GOOD.replace("  tol:", "  tolerance:"), 14, "unknown key 'limits.tolerance'; did you mean tol. limits has"),
         (GOOD.replace("n_features: 123", "n_feature: 123"), 6, "unknown key 'n_feature' of convert"),
+        (GOOD.replace("convert: {", "convert: {data: x, "), 6, "key 'data' of convert; did you mean data.source. "),
+        (GOOD.replace("algo: dcd", "algoo: dcd"), 8, "unknown key 'method.algoo'; did you mean algo. no method has it"),
         (GOOD.replace("${DATA}", "${MISSING}"), 3, "no MISSING"),
         (GOOD.replace("C: 1", "algo: pa"), 9, "'algo' appears twice"),
         (GOOD.replace("name: a9a", "name: &a [1]\nmore: *a"), 2, "aliases"),
@@ -314,6 +316,9 @@ def test_lists_and_tables_of_steps(step, expected):
         ("path:\n    data: d\n    output: o\n    c: 1", 5, "unknown key 'c' of path"),
         ("path:\n    data: d\n    output: o\n    C: 1\n    algo: newglmet", 6, "did you mean newglmnet"),
         ("fit:\n    data: d\n    output: o\n    C: [1, 2]", 5, "'C' of fit takes one value, not a list"),
+        ("fit:\n    data: d\n    output: o\n    param:\n      schedul: x", 6, "in 'param'; did you mean schedule"),
+        ("fit:\n    data: d\n    out: o", 4, "unknown key 'out' of fit; did you mean output. "),
+        ("convert:\n    data: d\n    out: o", 3, "unknown key 'data' of convert; did you mean sources. "),
         ("fit:\n    data: d\n    output: {a: b}", 4, "'output' of fit takes one value, not a table"),
     ],
 )  # fmt: skip

@@ -265,6 +265,10 @@ def test_the_choice_is_told(tmp_path):
         fit(x, y, algo="auto", penalty="elastic_net", loss="hinge")
     with pytest.raises(TypeError, match=r"unknown parameter 'alpah': no method has it; did you mean alpha\?"):
         fit(x, y, algo="auto", alpah=0.1)
+    with pytest.raises(TypeError, match=r"unknown parameter 'algoo': no method has it; did you mean algo\?"):
+        fit(x, y, algoo="dcd")
+    with pytest.raises(TypeError, match=r"ephocs has no effect with algo='dcd': .*; did you mean epochs\? "):
+        fit(x, y, algo="dcd", ephocs=3)
     with pytest.raises(ValueError, match="finds no method for .*r=.*; r is a parameter of arow, arow_var, arow_full"):
         fit(x, y, algo="auto", r=0.1)
 

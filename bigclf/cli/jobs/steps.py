@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import click
@@ -385,14 +385,9 @@ class Job:
         return {**first, **options, **limits, **run, **cluster, "run_dir": self.run_dir}
 
     def _check_params(self, algo: str, params: dict[str, object]) -> None:
-        from bigclf.methods import METHODS
-
-        if algo not in METHODS:  # "auto": which it is shows when the data are looked at
-            return
-        own = [param.name for param in METHODS[algo].params]
+        own, has = _params_of(algo)
         for key in params:
             if key not in own:
-                has = f"{algo} has {', '.join(own)}" if own else f"{algo} has no parameters of its own"
                 meant = _meant(key, [*own, *method_keys()])
                 raise self.fail(f"unknown key 'method.{key}'{meant}{has}", "method", key)
 
@@ -409,7 +404,7 @@ class Job:
             param = _param(command, key)
             if param is None:
                 known = sorted(key_of(param) for param in command.params)
-                meant = _meant(key, known)
+                meant = f"; did you mean {alike}? " if (alike := _alike(key, known, place)) else _meant(key, known)
                 raise self.fail(f"unknown key {key!r} of {name}{meant}allowed keys: {', '.join(known)}", *place, key)
             if (where := self._where(key, place)) is not None:
                 places[param.name or key] = where
@@ -426,12 +421,12 @@ class Job:
         if algo is not None and algo != "auto" and algo not in METHODS:
             raise self.fail(f"{unknown_algo(algo)} (see bigclf algorithms)", *place, "algo")
         self._check_loss(algo, options, place)
-        for key in ("params", "grid"):
+        for key in ("params", "param", "grid"):
             table = options.get(key)
-            if table is not None and not isinstance(table, dict):
+            if table is not None and not isinstance(table, dict) and key != "param":
                 raise self.fail(f"{key!r} must be a table of names and values", *place, key)
-            if table and algo in METHODS:
-                self._check_names(str(algo), table, key, *place, key)
+            if isinstance(table, dict) and (algo in METHODS or key != "grid"):
+                self._check_names(str(algo or "auto"), table, key, *place, key)
         for name, values in (options.get("grid") or {}).items():
             if not isinstance(values, list) or not values:
                 raise self.fail(f"the grid of {name!r} must be a list of values, such as [0.1, 1, 10]",
@@ -455,13 +450,10 @@ class Job:
 
     def _check_names(self, algo: str, table: dict[str, object], key: str, *place: Key) -> None:
         """Names in ``params`` or ``grid`` that the method has."""
-        from bigclf.methods import METHODS
-
-        own = [param.name for param in METHODS[algo].params] + ["loss"] * (key == "grid")
+        own, has = _params_of(algo, ["loss"] * (key == "grid"))
         for name in table:
             if name not in own:
-                has = f"{algo} has {', '.join(own)}" if own else f"{algo} has no parameters of its own"
-                raise self.fail(f"unknown parameter {name!r} in {key!r}; {has}", *place, name)
+                raise self.fail(f"unknown parameter {name!r} in {key!r}{_meant(name, own)}{has}", *place, name)
 
     def _is_set(self, place: Place) -> bool:
         """Whether --set said the value at ``place``, by itself or in a table."""
@@ -485,6 +477,29 @@ class Job:
 def _meant(name: object, known: Iterable[str]) -> str:
     """What stands between an unknown name and those that are known: which was meant, where one is nearly it."""
     return f"{meant} " if (meant := near(name, known)) else "; "
+
+
+def _params_of(algo: str, besides: Iterable[str] = ()) -> tuple[list[str], str]:
+    """The parameters of a method, and a sentence that lists them; of "auto", which shows when the data are looked at,
+    those of all methods."""
+    from bigclf.methods import METHODS
+
+    if algo in METHODS:
+        own = [*(param.name for param in METHODS[algo].params), *besides]
+        return own, f"{algo} has {', '.join(own)}" if own else f"{algo} has no parameters of its own"
+    every = dict.fromkeys(param.name for method in METHODS.values() for param in method.params)
+    return [*every, *besides], "no method has it"
+
+
+ALIKE = (("data", "source", "sources", "input", "rows"), ("out", "output"))  # keys of what is read, and of what is made
+
+
+def _alike(key: str, known: Collection[str], place: Place) -> str:
+    """The key of a command, or of the section ``data`` that stands for it, that is called ``key`` elsewhere."""
+    group = next((group for group in ALIKE if key in group), ())
+    found = next((name for name in group if name in known), "")
+    in_data = {"sources": "data.source", "out": "data.train"} if place == ("data", "convert") else {}
+    return in_data.get(found, found)
 
 
 def _of_columns(options: Mapping[str, object]) -> bool:
