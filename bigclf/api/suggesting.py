@@ -19,8 +19,8 @@ def suggest(data: object, label: object = None, **reader: object) -> Suggestion:
 
     Parameters
     ----------
-    data : path, directory, glob or a list of them; the first file is looked at. Or a table in memory (pandas, Polars,
-        Arrow), a Dask DataFrame, a lazy frame or a stream such as a DuckDB relation, whose first rows are.
+    data : path, directory, glob or a list of them; rows of the first file are looked at. Or a table in memory (pandas,
+        Polars, Arrow), a Dask DataFrame, a lazy frame or a stream such as a DuckDB relation, whose first rows are.
     label : the column to predict; None: guessed from names and values. Of rows with several labels: a list of columns,
         or ``{"column": ..., "separator": ...}``.
     reader : what is known of how the file is read (``format``, ``separator``, ``decimal`` ...); the rest is guessed.
@@ -34,4 +34,4 @@ def suggest(data: object, label: object = None, **reader: object) -> Suggestion:
     DataError : there are no rows. SchemaError : there is no column ``label``; an unknown option of the reader.
     """
     table = first_rows(data, tables.FIRST_ROWS) if is_collected(data) else data
-    return tables.suggest(table, reader, label)
+    return tables.compared(tables.suggest(table, reader, label), table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from bigclf.conversion.tables.suggest import Described as TableFacts
+    from bigclf.conversion.tables.suggest import LabelNotes
     from bigclf.data.dataset import Dataset
     from bigclf.data.drift import ShardFigures
     from bigclf.data.label_sets import LabelSets
@@ -39,9 +41,9 @@ if TYPE_CHECKING:
     metavar="COL",
     multiple=True,
     callback=columns.columns_named,
-    help="With --suggest: the column to predict. Given more than once, a row has several labels.",
+    help="Of a raw table, the column to predict. Given more than once, a row has several labels.",
 )
-@click.option("--label-separator", metavar="TEXT", help="With --suggest: what stands between the labels in a cell.")
+@click.option("--label-separator", metavar="TEXT", help="Of a raw table, what stands between the labels in a cell.")
 @click.option("--format", metavar="FORMAT", help="Format of a raw table  [default: detected]")
 @click.option("--columns", "names", metavar="ROLE=NAME,...", help="Column names, by role, for Parquet files not"
               " written by bigclf; ROLE is label, weight, features, or indices and values.")  # fmt: skip
@@ -57,14 +59,15 @@ def command(
     features to make from them: `bigclf inspect rows.csv --suggest > spec.yaml`.
     """
     reader = columns.reader_of(options, format)
+    predicted = columns.label_of(columns.taken({"label": label, "label_separator": label_separator}))
     if suggest:
-        said = columns.taken({"label": label, "label_separator": label_separator})
-        propose(list(things), columns.label_of(said), reader, as_json)
+        propose(list(things), predicted, reader, as_json)
         return
-    if label or label_separator:
-        raise click.UsageError("--label and --label-separator go with --suggest")
     told = terminal.names_option(names, "--columns") if names else None
-    kind, facts, show = look(list(things), by_shard, told, reader)
+    kind, facts, show = look(list(things), by_shard, told, reader, predicted)
+    if predicted is not None and kind != "table":
+        raise click.UsageError("--label and --label-separator are for raw tables; of Parquet, name it with --columns "
+                               "label=COLUMN")  # fmt: skip
     if as_json:
         terminal.emit_json({"kind": kind, **facts})
     else:
@@ -73,9 +76,9 @@ def command(
 
 def propose(things: list[str], label: object, reader: dict[str, object], as_json: bool) -> None:
     """Print a spec for raw files."""
-    from bigclf.conversion.tables.suggest import as_yaml, notes, suggest
+    from bigclf.conversion.tables.suggest import as_yaml, compared, notes, suggest
 
-    found = suggest(things, reader, label)
+    found = compared(suggest(things, reader, label), things)
     if as_json:
         terminal.emit_json({**found.spec().as_json(), "notes": notes(found)})
     else:
@@ -113,10 +116,10 @@ class RunRead(TypedDict):
 
 def look(
     things: list[str], by_shard: bool = False, names: dict[str, str] | None = None,
-    reader: Mapping[str, object] | None = None,
+    reader: Mapping[str, object] | None = None, label: object = None,
 ) -> Looked:  # fmt: skip
     """What the paths name (``data``, ``table``, ``model``, ``run`` or ``sweep``), its facts, and a function that prints
-    them; ``names`` : of columns, as ``Dataset`` takes them; ``reader`` : how a raw table is read."""
+    them; ``names`` : of columns, as ``Dataset`` takes them; ``reader`` : how a raw table is read; ``label`` : of it."""
     from bigclf import files
     from bigclf.conversion.tables.reading import format_by_name, named_as_table
 
@@ -125,8 +128,8 @@ def look(
         from bigclf.model.raw_input import sparse_text
 
         things = list(sparse_text(things, str(form)).files)  # shards of the cache, which `fit` takes too
-    elif told or all(named_as_table(thing) and files.exists(thing) for thing in things):
-        return _table(things, told)
+    elif told or all(named_as_table(thing) and (files.exists(thing) or "*" in thing) for thing in things):
+        return _table(things, told, label)
     if len(things) == 1 and files.exists(files.join(things[0], "results.json")):
         return _sweep(things[0])
     if len(things) == 1 and files.exists(files.join(things[0], "run", "grid", "run.json")):
@@ -139,6 +142,30 @@ def look(
         return "run", {"status": begun}, lambda: _print_begun(things[0], begun)
     if len(things) == 1 and files.exists(things[0]) and not files.is_directory(things[0]) and not _parquet(things[0]):
         return _model(things[0])
+    if names is None and label is not None and _has_columns(things):
+        return _table(things, told, label)
+    try:
+        return _data(things, by_shard, names)
+    except DataError:
+        if names is not None or by_shard or not _has_columns(things):
+            raise
+    return _table(things, told, label)
+
+
+def _has_columns(things: list[str]) -> bool:
+    """Whether it is Parquet of plain columns, none of which holds lists or vectors."""
+    from bigclf import files
+    from bigclf.conversion.tables.reading import are_raw, is_parquet, places
+    from bigclf.data import shards, vectors
+
+    first = places(things)[0]
+    if files.is_directory(first.path) or not is_parquet(first.path) or not are_raw(things, first):
+        return False
+    with shards.open_parquet(first.path) as file:
+        return not any(vectors.is_nested(column.type) for column in file.schema_arrow)
+
+
+def _data(things: list[str], by_shard: bool, names: dict[str, str] | None) -> Looked:
     from bigclf.data import drift
     from bigclf.data.dataset import Dataset
 
@@ -226,14 +253,16 @@ def _print_data(dataset: Dataset, lines: Sequence[ShardFigures]) -> None:
 KINDS = {"numeric": "numbers", "categorical": "categories", "date": "dates", "": "none to learn from"}
 
 
-def _table(things: list[str], reader: dict[str, object]) -> Looked:
+def _table(things: list[str], reader: dict[str, object], label: object) -> Looked:
     from bigclf.conversion.tables.suggest import described
 
-    facts = described(things, reader)
+    facts = described(things, reader, label)
     return "table", {**facts}, lambda: _print_table(things, facts)
 
 
 def _print_table(things: list[str], facts: TableFacts) -> None:
+    from bigclf.conversion.tables.suggest import rows_seen
+
     terminal.heading(", ".join(things), f"{plural(facts['rows'], 'row')}, {plural(len(facts['columns']), 'column')}, "
                      f"{facts['format']}")  # fmt: skip
     if facts["unreadable"]:
@@ -244,9 +273,23 @@ def _print_table(things: list[str], facts: TableFacts) -> None:
             for one in facts["columns"]]  # fmt: skip
     if rows:
         print_columns([("column", "left"), ("kind", "left"), ("values", "left")], rows)
-        click.echo(f"  kinds by the first {plural(facts['looked_at'], 'row')}")
-    line = f"bigclf inspect {things[0]} --suggest"
+        click.echo(f"  kinds by {rows_seen(facts['looked_at'], facts['file'], facts['files'])}")
+    for text in facts["differing"]:
+        terminal.note(terminal.printable(text), before="    ")
+    if facts["label"]:
+        terminal.facts([("label", _label_text(facts["label"]))], indent="  ")
+    line = f"bigclf inspect {shlex.join(things)} --suggest"
     click.echo(f"  next: {click.style(line, bold=True)} proposes what to learn from")
+
+
+def _label_text(label: LabelNotes) -> str:
+    """``y: 1 54.2 %, 0 45.8 %; missing in 21 rows``, as far as the first rows tell."""
+    classes, name = label.get("classes"), terminal.printable(label["column"])
+    if not classes:
+        return f"{name}: {label['distinct']:,} distinct"
+    total, missing = sum(classes.values()), label.get("missing", 0)
+    shares = [f"{terminal.printable(each)} {100 * count / total:.1f} %" for each, count in classes.items()]
+    return f"{name}: {', '.join(shares)}" + (f"; missing in {plural(missing, 'row')}" if missing else "")
 
 
 def _model(path: str) -> Looked:

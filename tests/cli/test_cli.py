@@ -365,10 +365,11 @@ def test_advice_on_columns_is_in_flags_and_inspect_has_them(tmp_path):
     pd.DataFrame({"a": [1.0, 2.0], "b": [0.0, 3.0], "bought": [0, 1]}, index=[5, 6]).to_parquet(path)
     worded = tmp_path / "worded.parquet"
     pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"], "bought": [0, 1]}).to_parquet(worded, index=False)
-    line = error_of("inspect", worded, code=3)
+    assert "2 rows, 3 columns, parquet" in bigclf("inspect", worded)[0]
+    line = error_of("inspect", worded, "--shards", code=3)
     assert "b (string) holds no numbers" in line or "b (large_string) holds no numbers" in line
     assert "(--label COLUMN, or --columns label=...);" in line and "{" not in line and "columns=" not in line
-    assert "--columns label=...);" in error_of("inspect", path, code=3)
+    assert "--columns label=...);" in error_of("inspect", path, "--shards", code=3)
     assert "--columns label=...);" in error_of("inspect", path, "--columns", "features=a", code=3)
     lists = tmp_path / "lists.parquet"
     pd.DataFrame({"bought": [0, 1], "i": [[1], [2, 3]], "v": [[0.5], [1.0, 2.0]]}).to_parquet(lists, index=False)

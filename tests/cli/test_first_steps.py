@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
@@ -228,7 +229,50 @@ def test_inspect_tells_the_columns_of_a_table(tmp_path):
         assert [(one["column"], one["distinct"]) for one in told["columns"]] == [("n", 60), ("town", 2), ("id", 60)]
     place = table(tmp_path / "t.dat", rows=rows, before=("n\ttown\tid",))
     assert "60 rows, 3 columns, tsv" in run("inspect", place, "--format", "tsv")[1]
-    assert "--label-separator go with --suggest" in run("inspect", place, "--label", "n")[2]
+
+
+def test_parquet_of_columns_is_told_as_csv_is(tmp_path, folder):
+    rows = {
+        "n": [*range(60)],
+        "town": ["ab"[k % 2] for k in range(60)],
+        "y": [None if k < 3 else k % 2 for k in range(60)],
+    }
+    pq.write_table(pa.table(rows), tmp_path / "t.parquet")
+    pa_csv.write_csv(pa.table(rows), tmp_path / "t.csv")
+    for words in ((), ("--label", "y")):
+        said = [run("inspect", tmp_path / name, *words)[1] for name in ("t.csv", "t.parquet")]
+        csv, parquet = (text.replace("csv", "parquet").splitlines() for text in said)
+        assert csv == parquet and "60 rows, 3 columns" in csv[0]
+        assert ("  label  y: 1 50.9 %, 0 49.1 %; missing in 3 rows" in csv) == bool(words)
+    told = json.loads(run("inspect", tmp_path / "t.parquet", "--label", "y", "--json")[1])
+    assert told["kind"] == "table" and told["label"]["missing"] == 3
+    numbers = pa.table({"n": [k * 7 % 5 for k in range(60)], "y": rows["y"]})
+    pq.write_table(numbers, tmp_path / "n.parquet")  # it lacks labels
+    assert "60 rows, 2 columns, parquet" in run("inspect", tmp_path / "n.parquet")[1]
+    pq.write_table(numbers.slice(3), tmp_path / "n.parquet")
+    assert "57 rows, 1 feature" in run("inspect", tmp_path / "n.parquet")[1]
+    assert "57 rows, 2 columns, parquet" in run("inspect", tmp_path / "n.parquet", "--label", "n")[1]
+    code, _, said = run("inspect", folder / "m.bigclf", "--label", "y")
+    assert code == 2 and "--label and --label-separator are for raw tables" in said
+
+
+def test_of_several_files_it_is_told_which_one_was_looked_at_and_how_others_differ(tmp_path):
+    table(tmp_path / "a.csv")
+    table(tmp_path / "b.csv", rows=[f"{row},1" for row in ROWS], before=("age,city,answer,more",))
+    (tmp_path / "c.csv").write_bytes((tmp_path / "b.csv").read_bytes())
+    every, of = tmp_path / "*.csv", f"the first 60 rows of {tmp_path}/a.csv, one of 3 files"
+    lines = [f"column town is not in {tmp_path}/b.csv and 1 other file",
+             f"column city is left out: it is only in {tmp_path}/b.csv and 1 other file",
+             f"column more is left out: it is only in {tmp_path}/b.csv and 1 other file"]  # fmt: skip
+    said = run("inspect", every, "--suggest")[1]
+    assert said.startswith(
+        "\n".join([f"# proposed from {of}; correct what is wrong", *(f"#   {line}" for line in lines)])
+    )
+    notes = json.loads(run("inspect", every, "--suggest", "--json")[1])["notes"]
+    assert notes["files"] == 3 and notes["differing"] == lines
+    table(tmp_path / "b.csv"), table(tmp_path / "c.csv")
+    assert f"kinds by {of}" in " ".join(run("inspect", every)[1].split())
+    assert run("inspect", every, "--suggest")[1].splitlines()[1] == "reader:"
 
 
 def test_lines_of_a_table_that_cannot_be_read_are_told_with_the_reason(tmp_path):

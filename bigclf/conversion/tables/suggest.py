@@ -7,7 +7,7 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, Required, TypeAlias, TypedDict
 
 import numpy as np
 
@@ -83,6 +83,7 @@ class Suggestion(NamedTuple):
     were looked at. guessed : the label. classes : (value, rows) of a label of few values, most first. lowercase : the
     label's case tells nothing. broken : why lines were left out. in_memory : it is a table. signs : what stands for
     missing values beside the usual ones. joined : what is to be said of labels that a separator seems to stand in.
+    file, n_files : whose rows they are, and how many there are. differing : how columns of the others differ.
     """
 
     how: Reading
@@ -97,6 +98,13 @@ class Suggestion(NamedTuple):
     in_memory: bool = False
     signs: tuple[str, ...] = ()
     joined: tuple[str, ...] = ()
+    file: str = ""
+    n_files: int = 1
+    differing: tuple[str, ...] = ()
+
+    @property
+    def looked_at(self) -> str:
+        return rows_seen(self.n_rows, self.file, self.n_files)
 
     def __str__(self) -> str:
         return as_yaml(self)
@@ -115,6 +123,12 @@ class Suggestion(NamedTuple):
         label = label if self.said is None else label_entry(self.said)
         absent = {"missing_values": [*MISSING_VALUES, *self.signs]} if self.signs else {}
         return parse({"label": label, "features": entries, "reader": self.how.as_json(), **absent})
+
+
+def rows_seen(n_rows: int, file: str, n_files: int) -> str:
+    """``the first 600 rows``; of several files ``the first 600 rows of a.csv, one of 3 files``."""
+    of = f" of {file}, one of {n_files:,} files" if n_files > 1 else ""
+    return f"the first {plural(n_rows, 'row')}{of}"
 
 
 Where: TypeAlias = Callable[[int], tuple[Mapping[str, object], bytes]]  # row -> its place, and its text
@@ -155,11 +169,39 @@ def suggest(
     if batch is None:
         raise _no_rows(place, how)
     if how.format == "text":
-        return Suggestion(how, [], None, batch.n_rows, broken=_broken(place, batch))
+        return Suggestion(how, [], None, batch.n_rows, broken=_broken(place, batch), file=place.path,
+                          n_files=len(found))  # fmt: skip
     batch = _beside(_with_all_keys(batch, found), besides, label)
     if how.format in ("csv", "tsv") and "decimal" not in (told or {}) and _has_decimal_commas(batch.columns):
         how = dataclasses.replace(how, decimal=",")
-    return _proposed(how, batch, label, _index(place, how), _broken(place, batch), bool(besides))
+    proposed = _proposed(how, batch, label, _index(place, how), _broken(place, batch), bool(besides))
+    return proposed._replace(file=place.path, n_files=len(found))
+
+
+def compared(found: Suggestion, data: object, most: int = 1000, told: int = 5) -> Suggestion:
+    """With the columns that not all files have, as far as the beginnings of so many files tell."""
+    if found.n_files < 2 or found.how.format not in ("csv", "tsv", "parquet"):
+        return found
+    missing, more, lines = dict[str, list[str]](), dict[str, list[str]](), list[str]()
+    own = {column.name for column in found.columns} | {*(found.said.columns if found.said else ())}
+    for place in reading.places(data)[:most]:
+        try:
+            names = {*reading.header_names(place, found.how)}
+        except DataError as error:
+            lines.append(str(error))
+            continue
+        for name in sorted(own - names):
+            missing.setdefault(name, []).append(place.path)
+        for name in sorted(names - own):
+            more.setdefault(name, []).append(place.path)
+    lines += [f"column {name} is not in {_and_others(paths)}" for name, paths in missing.items()]
+    lines += [f"column {name} is left out: it is only in {_and_others(paths)}" for name, paths in more.items()]
+    rest = [f"{len(lines) - told:,} more columns are not in all files"] if len(lines) > told else []
+    return found._replace(differing=(*lines[:told], *rest))
+
+
+def _and_others(paths: Sequence[str]) -> str:
+    return paths[0] if len(paths) == 1 else f"{paths[0]} and {plural(len(paths) - 1, 'other file')}"
 
 
 def of_table(
@@ -817,7 +859,8 @@ def _label(columns: list[Column], how: Reading) -> str | None:
 def as_yaml(found: Suggestion) -> str:
     """The proposal as text that ``parse`` takes, with a comment on every column."""
     how = found.how.as_json()
-    lines = [f"# proposed from the first {found.n_rows:,} rows; correct what is wrong"]
+    lines = [f"# proposed from {found.looked_at}; correct what is wrong"]
+    lines += [f"#   {line}" for line in found.differing]
     if found.broken is not None and found.broken.n:
         held = plural(found.broken.n, "line")
         which = "them" if found.broken.n > 1 else "it"
@@ -860,18 +903,40 @@ def _told(label: Label) -> object:
     return told if len(told) > 1 else told["column"]
 
 
+class LabelNotes(TypedDict, total=False):
+    """What ``notes`` say of a label; ``classes`` (rows of each), ``rare`` and ``missing`` of one of few values."""
+
+    column: Required[str]
+    distinct: Required[int]
+    guessed: Required[bool]
+    classes: dict[str, int]
+    rare: list[str]
+    missing: int
+    joined: list[str]
+
+
+def _label_notes(found: Suggestion) -> LabelNotes | None:
+    label = next((c for c in found.columns if c.name == found.label), None)
+    if label is None:
+        return None
+    told: LabelNotes = {"column": label.name, "distinct": label.distinct, "guessed": found.guessed}
+    if found.classes:
+        told |= {"classes": dict(found.classes), "rare": _rare(found), "missing": _missing(found)}
+    return {**told, "joined": list(found.joined)} if found.joined else told
+
+
 def notes(found: Suggestion) -> dict[str, object]:
-    """What the comments of ``as_yaml`` say, in types that JSON knows: rows that were looked at; columns, whether they
-    are used and why; the label's distinct values, whether it was guessed, the rows of each class of few, which of them
-    are rare, and rows without; lines that cannot be read, and why."""
-    told: dict[str, Any] = {"rows": found.n_rows, "columns": [
+    """What the comments of ``as_yaml`` say, in types that JSON knows: rows that were looked at, of one of so many
+    files, and how columns of the others are ``differing``; columns, whether they are used and why; the label's distinct
+    values, whether it was guessed, the rows of each class of few, which of them are rare, and rows without; lines that
+    cannot be read, and why."""
+    told: dict[str, Any] = {"rows": found.n_rows, "files": found.n_files, "columns": [
         {"column": c.name, "used": bool(c.kind), "why": c.why} for c in found.columns if c.name != found.label
     ]}  # fmt: skip
-    if (label := next((c for c in found.columns if c.name == found.label), None)) is not None:
-        told["label"] = {"column": label.name, "distinct": label.distinct, "guessed": found.guessed}
-        if found.classes:
-            told["label"] |= {"classes": dict(found.classes), "rare": _rare(found), "missing": _missing(found)}
-        told["label"] |= {"joined": list(found.joined)} if found.joined else {}
+    if (label := _label_notes(found)) is not None:
+        told["label"] = label
+    if found.differing:
+        told["differing"] = list(found.differing)
     if found.broken is not None and found.broken.n:
         told["unreadable"] = {"lines": found.broken.n, "why": found.broken.lines()}
     return told
@@ -892,21 +957,27 @@ class Described(TypedDict):
     unreadable: int
     why: list[str]
     looked_at: int
+    file: str
+    files: int
+    differing: list[str]
+    label: LabelNotes | None
     columns: list[LookedAt]
 
 
-def described(data: files.Paths, told: Mapping[str, object]) -> Described:
+def described(data: files.Paths, told: Mapping[str, object], label: object = None) -> Described:
     """What raw files are, in types that JSON knows: ``format``, ``rows`` and lines that are ``unreadable`` of all of
     them, and ``why``; ``columns`` with their ``kind`` and number of ``distinct`` values by the rows at the beginning
-    that were ``looked_at``; errors as ``suggest``."""
-    found = suggest(data, dict(told))
+    that were ``looked_at``, of ``file``, one of so many ``files``, and how columns of the others are ``differing``; of
+    a ``label`` that is named what ``notes`` say; errors as ``suggest``."""
+    found = compared(suggest(data, dict(told), label), data)
     own = {} if found.how.format == "text" else {"features": [{"categorical": c.name} for c in found.columns[:1]]}
     n_rows, broken = count_rows(data, parse({"features": [], **own, "reader": found.how.as_json()}))
     columns: list[LookedAt] = [
         {"column": c.name, "kind": c.kind, "distinct": c.distinct, "why": c.why} for c in found.columns
     ]
     return {"format": found.how.format, "rows": n_rows, "unreadable": broken.n, "why": broken.lines(),
-            "looked_at": found.n_rows, "columns": columns}  # fmt: skip
+            "looked_at": found.n_rows, "file": found.file, "files": found.n_files, "differing": list(found.differing),
+            "columns": columns, "label": None if label is None else _label_notes(found)}  # fmt: skip
 
 
 def _rare(found: Suggestion) -> list[str]:
