@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
@@ -13,17 +13,18 @@ from bigclf.cli.shared.texts import print_columns
 
 if TYPE_CHECKING:
     from bigclf.data.dataset import Stored
-    from bigclf.model.explanations import ClassWeights, Entry, Explanation, RowAnswer
+    from bigclf.model.explanations import ClassWeights, Entry, Explanation, RowAnswer, RowClass
     from bigclf.model.model import Model
 
 
 MOST_TABLES = 20
+Only: TypeAlias = str | list[str] | None  # of which class, or classes
 
 
 @click.command("explain", short_help="Show the largest weights, or why a row got its score.")
 @click.argument("model", metavar="MODEL")
 @click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Features to list per class.")
-@click.option("--class", "only", metavar="K", help="Show only the class with this label.")
+@click.option("--class", "classes", metavar="K", multiple=True, help="Show only the class with this label; repeatable.")
 @click.option(
     "--names",
     metavar="FILE",
@@ -34,17 +35,19 @@ MOST_TABLES = 20
 @columns.format_option
 @terminal.json_option
 def command(
-    model: str, top: int, only: str | None, names: str | None, data: tuple[str, ...], row: int | None, as_json: bool,
-    **reader: object,
+    model: str, top: int, classes: tuple[str, ...], names: str | None, data: tuple[str, ...], row: int | None,
+    as_json: bool, **reader: object,
 ) -> None:  # fmt: skip
     """Show the largest weights of MODEL for each class, with feature names if there are any and standard errors if the
     method keeps variances.
 
     With --data, also show in how many rows each feature occurs. With --row, show what each entry of the row adds to its
-    score. DATA are shards, or raw files like those that MODEL was trained on.
+    score; of several labels per row, to that of each label predicted. DATA are shards, or raw files like those that
+    MODEL was trained on.
     """
     from bigclf.model.model import load
 
+    only = list(classes) if len(classes) > 1 else classes[0] if classes else None
     where = list(data) if len(data) > 1 else data[0] if data else None
     if row is not None and where is None:
         raise click.UsageError("--row needs the rows: --data DATA")
@@ -67,7 +70,7 @@ def command(
         terminal.say("note:", text, "yellow")
 
 
-def _weights(model: Model, data: Stored | None, top: int, only: str | None, names: str | None) -> Explanation:
+def _weights(model: Model, data: Stored | None, top: int, only: Only, names: str | None) -> Explanation:
     from bigclf.model.explanations import explain
     from bigclf.model.raw_input import as_shards
     from bigclf.progress import TerminalProgress
@@ -78,7 +81,7 @@ def _weights(model: Model, data: Stored | None, top: int, only: str | None, name
         return explain(model, top=top, only=only, names=names, data=rows, progress=progress)
 
 
-def _row(model: Model, data: Stored | None, row: int, top: int, only: str | None, names: str | None) -> RowAnswer:
+def _row(model: Model, data: Stored | None, row: int, top: int, only: Only, names: str | None) -> RowAnswer:
     from bigclf.model.raw_input import explain_at
 
     assert data is not None
@@ -122,10 +125,38 @@ def _line(entry: Entry, each: ClassWeights) -> list[str]:
 
 
 def _print_row(told: RowAnswer) -> None:
-    what = f"row {told['row']:,}: {terminal.printable(told['prediction'])}"
-    label = "" if told["label"] is None else f", labelled {terminal.printable(told['label'])}"
-    score_of = "" if told["class"] is None else f" for class {terminal.printable(told['class'])}"
-    terminal.heading(what + label, f"score {told['score']:+.6g}{score_of}")
+    what = f"row {told['row']:,}: {_labels_text(told['prediction'])}"
+    what += "" if told["label"] is None else f", labelled {_labels_text(told['label'])}"
+    if "each" in told:
+        _print_each(what, told["each"], isinstance(told["prediction"], list))
+    else:
+        score_of = "" if told["class"] is None else f" for class {terminal.printable(told['class'])}"
+        terminal.heading(what, f"score {told['score']:+.6g}{score_of}")
+        _print_entries(told)
+    if told["unknown"]:
+        unknown = f"{told['unknown']:,} entries of features that the model does not know"
+        terminal.facts([("unknown", unknown)], indent="  ")
+
+
+def _print_each(what: str, each: list[RowClass], several: bool) -> None:
+    """A table for each class, or where a row has ``several`` labels for each label."""
+    terminal.heading(what, "every label with a score of 0 or more is predicted" if several else "")
+    for one in each[:MOST_TABLES]:
+        name = f"{'label' if several else 'class'} {terminal.printable(one['class'])}"
+        terminal.heading(name, f"score {one['score']:+.6g}")
+        _print_entries(one)
+    if len(each) > MOST_TABLES:
+        click.echo(f"and {len(each) - MOST_TABLES:,} more: --class K shows one, --json all")
+
+
+def _labels_text(labels: object) -> str:
+    """A label, or several as they are said."""
+    if not isinstance(labels, list):
+        return str(terminal.printable(labels))
+    return ", ".join(str(terminal.printable(label)) for label in labels) or "no label"
+
+
+def _print_entries(told: RowClass) -> None:
     named = any(entry["name"] for entry in told["entries"])
     columns = [("adds", "right"), ("weight", "right"), ("value", "right"), ("feature", "right")]
     rows = [
@@ -138,10 +169,6 @@ def _print_row(told: RowAnswer) -> None:
         [
             ("all others", f"{told['others']:+.5g}" if told["others"] else None),
             ("bias", f"{told['bias']:+.5g}" if told["bias"] else None),
-            (
-                "unknown",
-                f"{told['unknown']:,} entries of features that the model does not know" if told["unknown"] else None,
-            ),
         ],
         indent="  ",
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Required, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, NotRequired, Required, TypeAlias, TypedDict
 
 import numpy as np
 
@@ -68,11 +68,19 @@ class Explanation(TypedDict):
     notes: list[str]
 
 
-RowExplanation = TypedDict(
-    "RowExplanation",
-    {"prediction": object, "class": object, "score": float, "bias": float, "entries": list[Entry], "others": float,
-     "unknown": int, "warnings": list[str], "notes": list[str]},
-)  # fmt: skip
+RowClass = TypedDict(
+    "RowClass", {"class": object, "score": float, "bias": float, "entries": list[Entry], "others": float}
+)  # what moves the score of a row for one class
+
+
+class RowExplanation(RowClass):
+    """Of the first class that is explained, what is said of the row, and ``each`` where there may be several."""
+
+    prediction: object
+    unknown: int
+    each: NotRequired[list[RowClass]]
+    warnings: list[str]
+    notes: list[str]
 
 
 class RowAnswer(RowExplanation):
@@ -315,7 +323,7 @@ def explain(
     Parameters
     ----------
     top : how many for each class, and how many against.
-    only : the label of one class, or None for all (of more than 1000 classes it must be said).
+    only : the label of one class, a list of such, or None for all (of more than 1000 classes it must be said).
     names : as in ``names_of``.
     data : labelled shards; then ``rows`` says how many rows have the feature, ``rows_in_class`` how many of the class.
     progress : an object with ``start, advance, stop``, for the read of ``data``.
@@ -347,6 +355,8 @@ def _wanted(model: Model, only: object) -> list[tuple[int, float, object]]:
     """Row of the weights, sign and label of each class to be explained."""
     if model.regression:
         return [(0, 1.0, None)]
+    if isinstance(only, list):
+        return [wanted for one in only for wanted in _wanted(model, one)]
     labels = model.classes_.tolist()
     rows = [(0, -1.0), (0, 1.0)] if model.binary else [(k, 1.0) for k in range(len(labels))]
     if only is None:
@@ -445,15 +455,17 @@ def explain_row(
     ----------
     row : a dict feature -> value, a pair (features, values), or a matrix or array of one row.
     top : how many entries, those that move the score the most.
-    only : the label of a class; None is the one that the model says.
+    only : the label of a class, or a list of labels; None is the one that the model says, of several labels a row all
+        that it says, the greatest score first, or where it says none that with the greatest score.
     names : as in ``names_of``.
 
     Returns
     -------
-    dict : ``prediction``, ``class`` (that the score is for; None: numbers), ``score`` = ``bias`` + the sum of
-    ``contribution`` over all entries, ``entries`` (dicts ``feature, number, name, value, weight, contribution``),
-    ``others`` (the sum over entries not listed), ``unknown`` (entries of features that the model does not know),
-    ``warnings``, ``notes``.
+    dict : ``prediction`` (of several labels a row a list), ``class`` (that the score is for; None: numbers), ``score``
+    = ``bias`` + the sum of ``contribution`` over all entries, ``entries`` (dicts ``feature, number, name, value,
+    weight, contribution``), ``others`` (the sum over entries not listed), ``unknown`` (entries of features that the
+    model does not know), ``warnings``, ``notes``. Of several labels a row, or where a list is asked for, also ``each``: dicts of ``class``,
+    ``score``, ``bias``, ``entries`` and ``others``, the first of which stands above, too.
     """
     if model.voted:
         raise RunError("a voted perceptron decides by the votes of many vectors: no entry adds a number of its own")
@@ -463,23 +475,44 @@ def explain_row(
     features, values = features[inside], values[inside]
     weights = model.weights_of(features)
     scores = weights @ values + model.intercept_
-    said = model.said(model.flat(scores[None]))[0]
-    said = said.item() if hasattr(said, "item") else said
-    ((k, sign, label),) = _wanted(model, said if only is None else only)
-    moved = sign * weights[k] * values
-    order = np.argsort(-np.abs(moved), kind="stable")[:top]
+    said = _said_of(model, scores)
+    if only is None:
+        only = _greatest_first(model, scores) if model.multilabel else said
     known = names_of(model, names)
     turned = known.signs(features)
-    entries = [
-        _entry(features[i], sign * turned[i] * weights[k, i], known, None)
-        | {"value": float(turned[i] * values[i]), "contribution": float(moved[i])}
-        for i in order.tolist()
-    ]
-    return {
-        "prediction": said, "class": label, "score": sign * float(scores[k]), "bias": sign * float(model.intercept_[k]),
-        "entries": entries, "others": float(np.delete(moved, order).sum()), "unknown": unknown,
-        "warnings": known.warnings(entry["feature"] for entry in entries), "notes": known.notes(),
+
+    def of_class(k: int, sign: float, label: object) -> RowClass:
+        moved = sign * weights[k] * values
+        order = np.argsort(-np.abs(moved), kind="stable")[:top]
+        entries = [
+            _entry(features[i], sign * turned[i] * weights[k, i], known, None)
+            | {"value": float(turned[i] * values[i]), "contribution": float(moved[i])}
+            for i in order.tolist()
+        ]
+        return {"class": label, "score": sign * float(scores[k]), "bias": sign * float(model.intercept_[k]),
+                "entries": entries, "others": float(np.delete(moved, order).sum())}  # fmt: skip
+
+    each = [of_class(*wanted) for wanted in _wanted(model, only)]
+    listed = dict.fromkeys(entry["feature"] for one in each for entry in one["entries"])
+    told: RowExplanation = {
+        "prediction": said, **each[0], "unknown": unknown, "warnings": known.warnings(listed), "notes": known.notes(),
     }  # fmt: skip
+    return {**told, "each": each} if model.multilabel or isinstance(only, list) else told
+
+
+def _said_of(model: Model, scores: np.ndarray) -> object:
+    """What the model says of a row with these scores [K]."""
+    if model.multilabel:
+        return model.classes_[scores >= 0].tolist()
+    said = model.said(model.flat(scores[None]))[0]
+    return said.item() if hasattr(said, "item") else said
+
+
+def _greatest_first(model: Model, scores: np.ndarray) -> list[object]:
+    """The labels that the model says, or else the one that comes nearest."""
+    order = np.argsort(-scores, kind="stable")
+    labels: list[object] = model.classes_[order[: max(1, int((scores >= 0).sum()))]].tolist()
+    return labels
 
 
 def entries_of(row: object) -> tuple[np.ndarray, np.ndarray]:

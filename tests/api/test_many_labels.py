@@ -7,12 +7,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
+from click.testing import CliRunner
 from making import of_older_version
 from sklearn import metrics
 from sklearn.datasets import dump_svmlight_file
 from sklearn.preprocessing import normalize
 
 import bigclf
+from bigclf.cli import main
 from bigclf.errors import DataError, MemoryBudgetError, RunError
 from bigclf.metrics.figures import exact_auc_fits, no_part, partial_evaluation
 from bigclf.model.raw_input import explain_at
@@ -417,7 +419,24 @@ def test_svmlight_text_with_several_labels_is_taken_as_it_is(trained, tmp_path):
     wanted = [np.flatnonzero(row).tolist() for row in y]
     assert pq.read_table(f"{out}/rows.svm.parquet")["label"].to_pylist() == wanted
     assert pq.read_table(f"{out}/one.svm.parquet")["label"].to_pylist() == [[0], [], [2]]
-    assert explain_at(mine, text, 5)["label"] == wanted[5]
+    counts = (mine.decision_function(X) >= 0).sum(axis=1)
+    none, many = int(np.argmin(counts)), int(np.argmax(counts))
+    for row in (none, many):  # of no label, and of several
+        told, scores = explain_at(mine, text, row), mine.decision_function(X[row])[0]
+        order = [k for k in np.argsort(-scores).tolist() if scores[k] >= 0] or [int(np.argmax(scores))]
+        assert told["label"] == wanted[row] and told["prediction"] == np.flatnonzero(scores >= 0).tolist()
+        assert [one["class"] for one in told["each"]] == order and told["class"] == order[0]
+        assert [one["score"] for one in told["each"]] == pytest.approx(scores[order].tolist())
+    mine.save(tmp_path / "m.bigclf")
+    command = ["explain", str(tmp_path / "m.bigclf"), "--data", text, "--row"]
+    said = CliRunner().invoke(main, [*command, str(none)]).stdout
+    assert said.startswith(f"row {none}: no label, labelled ") and "a score of 0 or more is predicted" in said
+    said = CliRunner().invoke(main, [*command, str(many)]).stdout
+    labels = ", ".join(map(str, sorted(order)))
+    assert said.startswith(f"row {many}: {labels}, labelled ") and len(order) > 1
+    assert [line.split()[1] for line in said.splitlines() if line.startswith("label ")] == [str(k) for k in order]
+    said = CliRunner().invoke(main, [*command, "3", "--class", "1", "--class", "0"]).stdout
+    assert [line.split()[1] for line in said.splitlines() if line.startswith("label ")] == ["1", "0"]
     with pytest.raises(AttributeError, match="trained with loss='logistic'; this one"):  # not calibrated: refused
         mine.predict_proba(X)
     with pytest.raises(ValueError, match="a directory, or to one file whose name ends in .csv"):
