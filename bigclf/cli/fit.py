@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -421,14 +422,18 @@ def progressive_text(progressive: Mapping[str, Any]) -> str:
 
 def trace(history: Sequence[EpochRecord], step: str, gap: float | None = None, most: int = 6) -> tuple[str, str]:
     """The figure of quality at each ``step`` with its name, numbered where it was looked at, ends kept and what stayed
-    the same said once: ``gap by read``, ``1: 3.1e-01 → 4: 2.0e-02 → … → 9: 9.1e-04``. A gap is of the weights with
+    the same said once, ``3 to 5: 2.1e-02``: ``gap by read``,
+    ``1: 3.1e-01 → 4: 2.0e-02 → … → 9: 9.1e-04``. A gap is of the weights with
     which a step begins; that of the answer, where it is another, comes last: ``end: 8.7e-04``."""
     certified = [record for record in history if record.get("gap") is not None]
     texts = [(record, text) for record in certified or history if (text := quality_text(record))]
     told = [(str(record["epoch"]), *text.split(" ", 1)) for record, text in texts]
     if certified and (end := gap_text(gap)) not in ("", " ".join(told[-1][1:])):
         told.append(("end", *end.split(" ", 1)))
-    values = [f"{epoch}: {value}" for k, (epoch, _, value) in enumerate(told) if k == 0 or value != told[k - 1][2]]
+    values = []
+    for value, run in itertools.groupby(told, lambda one: one[2]):
+        first, *others = [epoch for epoch, _, _ in run]
+        values.append(f"{first} to {others[-1]}: {value}" if others else f"{first}: {value}")
     if len(values) > most:
         values = [*values[:3], "…", *values[-2:]]
     return f"{told[0][1]} by {step}" if told else "", " → ".join(values) if len(values) > 1 else ""

@@ -6,7 +6,7 @@ import json
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, cast
 
 import click
 
@@ -442,14 +442,21 @@ def _amount(name: str, value: object) -> str:
     return format_bytes(value) if "bytes" in name else f"{value:,}"
 
 
-def certificate_text(certificate: Mapping[str, float] | None) -> str | None:
-    """``certified: within 9.1e-04 of the optimum (objective 11433.81)``."""
+def certificate_text(certificate: Mapping[str, object] | None) -> str | None:
+    """``certified: within 9.1e-04 of the optimum (objective 11433.81)``; of several problems, of which that is the
+    worst: ``certified: all 4 problems within 9.1e-04 of the optimum, relative, the worst of them 3``."""
     if not certificate:
         return None
     gap = certificate.get("gap")
+    if gap is None:
+        return None
     primal = certificate.get("primal")
-    objective = f" (objective {primal:,.4f})" if isinstance(primal, (int, float)) else ""
-    return None if gap is None else f"certified: within {gap:.1e} of the optimum, relative{objective}"
+    problems: Sequence[Mapping[str, Any]] = cast("Any", certificate.get("problems")) or ()
+    several = f"all {len(problems):,} problems " if len(problems) > 1 else ""
+    objective = f" (objective {primal:,.4f}{' in all' * bool(several)})" if isinstance(primal, (int, float)) else ""
+    worst = max((one for one in problems if one.get("gap") is not None), key=lambda one: one["gap"], default=None)
+    named = f", the worst of them {terminal.printable(worst['name'])}" if several and worst else ""
+    return f"certified: {several}within {gap:.1e} of the optimum, relative{named}{objective}"
 
 
 def parameters_text(method: Mapping[str, object]) -> str:

@@ -464,8 +464,8 @@ def explain_row(
     dict : ``prediction`` (of several labels a row a list), ``class`` (that the score is for; None: numbers), ``score``
     = ``bias`` + the sum of ``contribution`` over all entries, ``entries`` (dicts ``feature, number, name, value,
     weight, contribution``), ``others`` (the sum over entries not listed), ``unknown`` (entries of features that the
-    model does not know), ``warnings``, ``notes``. Of several labels a row, or where a list is asked for, also ``each``: dicts of ``class``,
-    ``score``, ``bias``, ``entries`` and ``others``, the first of which stands above, too.
+    model does not know), ``warnings``, ``notes``. Of several labels a row, or where a list is asked for, also ``each``:
+    dicts of ``class``, ``score``, ``bias``, ``entries`` and ``others``, the first of which stands above, too.
     """
     if model.voted:
         raise RunError("a voted perceptron decides by the votes of many vectors: no entry adds a number of its own")

@@ -428,6 +428,11 @@ def test_svmlight_text_with_several_labels_is_taken_as_it_is(trained, tmp_path):
         assert [one["class"] for one in told["each"]] == order and told["class"] == order[0]
         assert [one["score"] for one in told["each"]] == pytest.approx(scores[order].tolist())
     mine.save(tmp_path / "m.bigclf")
+    each = mine.certificate["problems"]
+    worst = max(each, key=lambda one: one["gap"])
+    told = " ".join(CliRunner().invoke(main, ["inspect", str(tmp_path / "m.bigclf")]).stdout.split())
+    assert f"certified: all 6 problems within {worst['gap']:.1e} of the optimum, relative, the worst of them" in told
+    assert f" the worst of them {worst['name']} (objective {mine.certificate['primal']:,.4f} in all)" in told
     command = ["explain", str(tmp_path / "m.bigclf"), "--data", text, "--row"]
     said = CliRunner().invoke(main, [*command, str(none)]).stdout
     assert said.startswith(f"row {none}: no label, labelled ") and "a score of 0 or more is predicted" in said

@@ -21,7 +21,7 @@ from making import PACKAGE, random_rows, shards_of
 import bigclf
 from bigclf import files
 from bigclf.cli import main
-from bigclf.cli.fit import what_to_do
+from bigclf.cli.fit import trace, what_to_do
 from bigclf.conversion.tables import from_columns
 from bigclf.errors import DataError, SchemaError
 from bigclf.metrics.figures import held_out_figures
@@ -214,6 +214,12 @@ def test_methods_that_sum_over_rows_tell_of_no_mistakes_on_the_way(tmp_path, fol
     assert run("fit", folder / "people.csv", "--label", "answer", "--algo", algo, "-o", out)[0] == 0
     said = run("inspect", out)[1]
     assert ("progressive error" in said, "mistakes" in said) == (told, told) and "stopped by" in said
+
+
+def test_what_stays_the_same_over_epochs_is_said_once_up_to_the_last():
+    told = [{"epoch": k, "error": error} for k, error in enumerate((0.3, 0.2, 0.2, 0.1, 0.1, 0.1), 1)]
+    assert trace(told, "epoch") == ("error by epoch", "1: 30.00 % → 2 to 3: 20.00 % → 4 to 6: 10.00 %")
+    assert trace(told[3:], "epoch") == ("error by epoch", "")
 
 
 def test_inspect_tells_the_columns_of_a_table(tmp_path):
