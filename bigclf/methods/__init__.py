@@ -189,7 +189,7 @@ def resolve(
         meant = f"{', '.join(method.losses)}{loss_meant(loss, method.losses)}"
         raise ValueError(f"loss={loss!r} is not a loss of {method.asked}; choose from {meant}")
     if penalty is not None and penalty not in (method.penalties or ("l2",)):
-        has = ", ".join(method.penalties or ("l2",))
+        has = ", ".join(method.penalties or ("l2",)) + near(penalty, method.penalties)
         raise ValueError(f"penalty={penalty!r} is not available with {method.asked}; choose from {has}")
     if (bias or "none") not in method.bias:
         raise ValueError(f"bias={bias!r} is not available with {method.asked}; choose from {', '.join(method.bias)}")

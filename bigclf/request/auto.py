@@ -51,9 +51,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from bigclf.maths.losses import BOXED
+from bigclf.maths.penalties import PENALTIES
 from bigclf.methods import METHODS, Method, listed, loss_meant, of_mixing, require_known
 from bigclf.request.options import declared
-from bigclf.units import format_bytes, format_seconds, other_case
+from bigclf.units import format_bytes, format_seconds, near, other_case
 
 ENTRY_BYTES, ROW_BYTES = 8, 100  # of a row in memory, about
 TOL = 1e-3  # at which the counts below were made
@@ -169,6 +170,9 @@ def choose(asked: Asked) -> tuple[str, str]:
     every = dict.fromkeys(name for method in METHODS.values() for name in method.losses)
     if loss not in every:
         raise ValueError(f"unknown loss {loss!r}; choose from {listed(every)}{loss_meant(loss, every)}")
+    if asked.penalty not in (None, *PENALTIES):
+        meant = near(asked.penalty, PENALTIES)
+        raise ValueError(f"unknown penalty {asked.penalty!r}; choose from {', '.join(PENALTIES)}{meant}")
     for name, reason in _wishes(asked, loss):
         if _can(name, asked, loss):
             return name, f"algo=auto: {name}, because {reason}"

@@ -314,7 +314,7 @@ OPTIONS = (
     Option(
         "penalty",
         Anything(),
-        "Penalty, for methods that have several.",
+        "Penalty, for methods that have several: l2, l1 or elastic_net, whose share of L1 is the parameter l1_ratio.",
         "None: the method's first one.",
     ),
     Option(

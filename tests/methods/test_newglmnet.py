@@ -265,6 +265,9 @@ def test_the_choice_is_told(tmp_path):
         fit(x, y, algo="auto", penalty="elastic_net", loss="hinge")
     with pytest.raises(TypeError, match=r"unknown parameter 'alpah': no method has it; did you mean alpha\?"):
         fit(x, y, algo="auto", alpah=0.1)
+    for algo in ("auto", "newglmnet"):
+        with pytest.raises(ValueError, match=r"penalty.*'elasticnet'.* choose from .*; did you mean elastic_net\?"):
+            fit(x, y, algo=algo, penalty="elasticnet")
     with pytest.raises(TypeError, match=r"unknown parameter 'algoo': no method has it; did you mean algo\?"):
         fit(x, y, algoo="dcd")
     with pytest.raises(TypeError, match=r"ephocs has no effect with algo='dcd': .*; did you mean epochs\? "):

@@ -445,7 +445,8 @@ class Job:
         for key, known in (("loss", method.losses), ("penalty", method.penalties or ("l2",))):
             value = options.get(key)
             if isinstance(value, str) and value not in known:
-                has = f"; choose from {', '.join(known)}" if known else f", which has a {key} of its own"
+                choices = f"; choose from {', '.join(known)}{near(value, known)}"
+                has = choices if known else f", which has a {key} of its own"
                 raise self.fail(f"{key} {value!r} is not available with {algo}{has}", *place, key)
 
     def _check_names(self, algo: str, table: dict[str, object], key: str, *place: Key) -> None:
