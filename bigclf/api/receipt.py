@@ -42,6 +42,7 @@ PROMISE = (
     "This does not say that no trace of the others is left in it."
 )
 KEPT, REPLACED, REMOVED, GONE = "stays", "replaced", "removed", "gone"
+UNKNOWN = "(not known where)"
 OLD_MODEL = "model that learned from the rows"
 OLD_RUN = "run: dual variables of the rows, and the model that learned from them"
 SAME_SOURCES = "cache: shards of the same raw files"
@@ -457,10 +458,16 @@ def places_of(old: OldRun, dataset: Dataset, outputs: Outputs, stays: removing.S
         if files.exists(files.join(beside, name)):
             found.append((files.join(beside, name), f"{what}, of all rows", KEPT))
     if dataset.conversion.get("sources") or dataset.made_of:
-        at, what = dataset.made_of or "(not known where)", "raw files that the shards were made of"
+        at, what = dataset.made_of or UNKNOWN, "raw files that the shards were made of"
         found.append((at, what if dataset.made_of else f"{what}: {_in_shards(dataset, stays)}", KEPT))
-    if old.path is None or not old.at.startswith(f"{old.path}/"):
+    if old.path is None:
+        found += [(old.at, OLD_MODEL, KEPT), (UNKNOWN, f"{OLD_RUN}, where one was kept", KEPT)]
+    elif not old.at.startswith(f"{old.path}/"):
         found.append((old.at, OLD_MODEL, KEPT))
+    else:  # the run itself was named, which does not know where its model was written besides
+        beside = old.path.removesuffix(".run")
+        there = beside != old.path and files.exists(beside)
+        found.append((beside, OLD_MODEL, KEPT) if there else (UNKNOWN, f"{OLD_MODEL}, as `fit -o` wrote it", KEPT))
     return [{"path": path, "what": what, "done": done} for path, what, done in found]
 
 

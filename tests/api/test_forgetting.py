@@ -253,6 +253,8 @@ def test_a_later_receipt_names_what_earlier_requests_replaced_and_left(begun, wa
     assert told[str(tmp_path / "a.bigclf")] == "stays"
     assert told.get(last) == ("replaced" if way == "rewrite" else None)
     assert told.get(str(tmp_path / "a.bigclf.run")) == ("removed" if begun != "model alone" else None)
+    unknown = [one["what"] for one in second["places"] if one["path"] == "(not known where)"]
+    assert len(unknown) == (begun == "model alone") and all(what.startswith("run: dual variables") for what in unknown)
     old.unlink()
     third = bigclf.forget(
         tmp_path / "b.bigclf.run", tmp_path / "c.bigclf", rows=[5], rewrite=True, progress=False
@@ -273,7 +275,8 @@ def test_of_raw_files_not_known_the_rows_are_named_by_their_shards(tmp_path):
     first = pq.read_metadata(data.files[0]).num_rows
     rows = [3, first - 1, first, *range(first + 20, first + 31)]
     found = verb.forget(tmp_path / "run", tmp_path / "model", rows=rows, to=tmp_path / "left")
-    (what,) = [one["what"] for one in found.receipt["places"] if one["path"] == "(not known where)"]
+    what, copy = [one["what"] for one in found.receipt["places"] if one["path"] == "(not known where)"]
+    assert copy == "model that learned from the rows, as `fit -o` wrote it"
     later = ", ".join(map(str, [0, *range(20, 29)]))
     told = f"rows 3, {first - 1} of part-00000.parquet; rows {later} and 2 more of part-00001.parquet"
     assert what == f"raw files that the shards were made of: {told}"
