@@ -38,6 +38,11 @@ def format_count(count: float) -> str:
     return _scaled(count, ("", "k", "M", "G", "T", "P")) if abs(count) >= 1e6 else f"{count:,.0f}"
 
 
+def speed_text(faster: float) -> str:
+    """How fast something is beside another: ``1.2 times as fast``, ``31 times as slow``."""
+    return f"{faster:.2g} times as fast" if faster >= 1 else f"{1 / faster:.2g} times as slow"
+
+
 def near(name: object, known: Iterable[str]) -> str:
     """``; did you mean fit?`` where ``name`` is nearly one of the names that are known, else nothing."""
     found = nearest(name, known)

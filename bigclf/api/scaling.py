@@ -7,6 +7,7 @@ from typing import NamedTuple, TypedDict
 import numpy as np
 
 from bigclf.request.spreading import DEALT, DEALT_PAYS, ONE_PASSES, PAYS, SET_SHARE
+from bigclf.units import speed_text
 
 
 class Outlook(NamedTuple):
@@ -118,5 +119,5 @@ def _advice(first: Outlook, each: Outlook) -> str:
     if faster is None:
         return said + "one process is faster: groups that stay apart need many more passes" + few
     if faster < (DEALT_PAYS if each.design == DEALT else PAYS):
-        return said + f"one process is enough: they are predicted to have {faster:.2g} times its speed" + few
+        return said + f"one process is enough: they are predicted to be {speed_text(faster)}" + few
     return said + f"they pay, with {faster:.2g} times the speed of one process" + few

@@ -177,11 +177,13 @@ def draw_reliability(result: Evaluation, path: str) -> None:
 
 
 MOST_PAIRS, FEW_PAIRS = 10, 5  # of classes that are confused, of many classes and of few
-NAMES = {"auc": "AUC", "log_loss": "log loss", "calibration_error": "calibration error", "r2": "R^2"}
+LONG = 10.0  # seconds from which on little of them is reading and opening, and rows a second mean something
+NAMES = {"auc": "AUC", "log_loss": "log loss", "calibration_error": "calibration error", "r2": "R^2",
+         "micro_f1": "micro F1"}  # fmt: skip
 
 
 def print_evaluation(result: Figures, most: int = 20) -> None:
-    rate = f", {format_count(result.n / result.seconds)} rows/s" if result.seconds > 0 else ""
+    rate = f", {format_count(result.n / result.seconds)} rows/s" if result.seconds >= LONG else ""
     rows = f"{result.n:,} row{'s' * (result.n != 1)}"
     terminal.heading(headline(result), f"{rows} in {format_seconds(result.seconds)}{rate}")
     bad = terminal.poor(f"{result.bad_rows:,}") if result.bad_rows else None

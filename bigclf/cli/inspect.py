@@ -430,7 +430,8 @@ def validation_text(found: dict[str, float] | None, epoch: int | None = None) ->
     an earlier one is the answer."""
     if not found:
         return None
-    texts = [f"accuracy {100 * value:.2f} %" if name == "accuracy" else f"{name.replace('_', ' ')} {value:.6g}"
+    named = {name: NAMES.get(name, name.replace("_", " ")) for name in found}
+    texts = [f"accuracy {100 * value:.2f} %" if name == "accuracy" else f"{named[name]} {value:.6g}"
              for name, value in found.items()]  # fmt: skip
     return ", ".join(texts) + (f" after epoch {epoch:,}, the best" if epoch else "")
 

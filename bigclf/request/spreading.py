@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from bigclf.maths.losses import BOXED
 from bigclf.methods.method import Dual, Method
 from bigclf.request.auto import BY_SUMS, Asked, predicted, stays_apart
-from bigclf.units import plural
+from bigclf.units import plural, speed_text
 
 PAYS = 1.7  # a smaller speed-up is not worth a cluster, and what is predicted for two workers was not reached
 DEALT_PAYS = 1.2  # ... where workers share problems: they merge nothing and wait for each other seldom
@@ -86,7 +86,7 @@ def advice(name: str, workers: int, faster: float, apart: str | None = None, lac
     if faster >= PAYS:
         return ""
     why = (
-        f"{workers} groups are predicted to have {faster:.2g} times its speed"
+        f"{workers} groups are predicted to be {speed_text(faster)}"
         if faster
         else "groups that stay apart need many more passes"
     )

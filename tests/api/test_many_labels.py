@@ -432,6 +432,7 @@ def test_svmlight_text_with_several_labels_is_taken_as_it_is(trained, tmp_path):
     worst = max(each, key=lambda one: one["gap"])
     told = " ".join(CliRunner().invoke(main, ["inspect", str(tmp_path / "m.bigclf")]).stdout.split())
     assert f"certified: all 6 problems within {worst['gap']:.1e} of the optimum, relative, the worst of them" in told
+    assert "validation micro F1 " in told
     assert f" the worst of them {worst['name']} (objective {mine.certificate['primal']:,.4f} in all)" in told
     command = ["explain", str(tmp_path / "m.bigclf"), "--data", text, "--row"]
     said = CliRunner().invoke(main, [*command, str(none)]).stdout

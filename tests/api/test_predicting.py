@@ -644,6 +644,8 @@ def test_rows_of_text_need_no_label_to_be_predicted(sparse, tmp_path):
     assert math.isnan(vowpal_wabbit.parse(b"| 3:1\n", Options(0, unlabelled=True)).labels[0])
     (made,) = [svmlight.parse(b"-0 1:1\n2:1 3:1\n3:1 2:1\n", Options(unlabelled=True))]
     assert np.isnan(made.labels).tolist() == [False, True] and [bad.offset for bad in made.bad] == [15]
+    made = svmlight.parse(b"-0 1:1\n2:1\n -0.0e1 2:1\n0 1:1\n", Options(unlabelled=True))
+    assert np.isnan(made.labels).tolist() == [False, True, False, False] and not made.bad
     for more in (b"", b"x 1:1\n"):  # by the kernel, and line by line
         made = svmlight.parse(b"qid:4 1:1\n2:1\n1 qid:4 1:1\n" + more, Options(unlabelled=True))
         assert np.isnan(made.labels).tolist() == [True, True, False] and made.indptr.tolist() == [0, 1, 2, 3]

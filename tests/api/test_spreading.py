@@ -40,7 +40,9 @@ def asked(nnz, memory):
                  n_features=47_000, nnz=nnz, memory=memory, groups=2, tol=1e-3, square=1.0)  # fmt: skip
 
 
-@pytest.mark.parametrize(("loss", "why"), [("hinge", "times its speed"), ("squared_hinge", "algo='newton'")])
+@pytest.mark.parametrize(
+    ("loss", "why"), [("hinge", "groups are predicted to be "), ("squared_hinge", "algo='newton'")]
+)
 def test_rows_of_a_dual_method_stay_in_one_group(client, caplog, quiet, loss, why):
     rows = random_rows(300, 20, noise=0.5)
     options = dict(algo="dcd", loss=loss, memory="64MB", progress=False, epochs=3)
@@ -110,7 +112,8 @@ def test_a_set_that_has_no_room_is_not_counted_on():
 
 def test_advice_is_empty_where_groups_pay():
     assert advice("dcd", 8, PAYS) == ""
-    assert "8 groups are predicted to have 1.2 times its speed" in advice("dcd", 8, 1.2)
+    assert "8 groups are predicted to be 1.2 times as fast" in advice("dcd", 8, 1.2)
+    assert "8 groups are predicted to be 31 times as slow" in advice("dcd", 8, 0.032)
     assert "many more passes" in advice("dcd_mc", 8, 0.0)
 
 

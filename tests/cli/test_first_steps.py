@@ -262,6 +262,17 @@ def test_parquet_of_columns_is_told_as_csv_is(tmp_path, folder):
     assert code == 2 and "--label and --label-separator are for raw tables" in said
 
 
+def test_columns_that_are_no_features_are_named_with_the_reason(tmp_path):
+    lists = pa.table({"v": [[0.5, 1.0]] * 40, "i": [[1, 2]] * 40, "y": [k % 2 for k in range(40)]})
+    pq.write_table(lists, tmp_path / "lists.parquet")
+    code, _, said = run("fit", tmp_path / "lists.parquet", "--label", "y", "-o", tmp_path / "m")
+    assert code == 3 and "no column looks like a feature (v: a column of list<" in said and "--numeric" in said
+    assert "or lists of indices and values: --columns label=y,indices=COLUMN,values=COLUMN" in said
+    _, _, said = run("fit", table(tmp_path / "t.csv", [f"{k},{k % 2}" for k in range(60)], ("n,answer",)), "--label",
+                     "answer", "-o", tmp_path / "m")  # fmt: skip
+    assert "feature (n: 60 distinct, 0 to 59: just numbers the rows); name them (--numeric, " in said
+
+
 def test_of_several_files_it_is_told_which_one_was_looked_at_and_how_others_differ(tmp_path):
     table(tmp_path / "a.csv")
     table(tmp_path / "b.csv", rows=[f"{row},1" for row in ROWS], before=("age,city,answer,more",))

@@ -47,7 +47,8 @@ NEARLY = 0.95  # the share of numbers from which on what else stands in a column
 DASH, NO_DATE = "-", "0000-00-00"  # for what is missing in accounts, and in MySQL
 ONE_NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"  # and no date, which a time may follow
 SPARSE_ROW = re.compile(rf"\s*{ONE_NUMBER}(,{ONE_NUMBER})*(\s+qid:\d+)?(\s+\d+:{ONE_NUMBER})+\s*(#.*)?")  # of svmlight
-NO_FEATURE = "no column looks like a feature; name them (--numeric, --categorical, --text)"
+BY_KIND = "--numeric, --categorical, --text"
+LISTS = "a column of list<"
 RARE = 0.01  # the share of rows below which a class is named
 SMALL = 10.0  # numbers up to here need no scale of their own where most are 0
 
@@ -109,6 +110,13 @@ class Suggestion(NamedTuple):
     def __str__(self) -> str:
         return as_yaml(self)
 
+    def _no_feature(self, most: int = 3) -> str:
+        others = [c for c in self.columns if c.name != self.label]
+        why = "; ".join(f"{c.name}: {c.why}" for c in others[:most]) + "; ..." * (len(others) > most)
+        lists = any(c.why.startswith(LISTS) for c in others)
+        way = f", or lists of indices and values: --columns label={self.label},indices=COLUMN,values=COLUMN" * lists
+        return f"no column looks like a feature{f' ({why})' * bool(why)}; name them ({BY_KIND}){way}"
+
     def spec(self) -> Spec:
         """The proposal as it is used.
 
@@ -118,7 +126,7 @@ class Suggestion(NamedTuple):
         """
         entries = [{c.kind: [c.name], **c.options} for c in self.columns if c.kind and c.name != self.label]
         if not entries and self.how.format != "text":
-            raise SchemaError(NO_FEATURE)
+            raise SchemaError(self._no_feature())
         label: object = {"column": self.label, "lowercase": True} if self.lowercase else self.label
         label = label if self.said is None else label_entry(self.said)
         absent = {"missing_values": [*MISSING_VALUES, *self.signs]} if self.signs else {}

@@ -16,13 +16,15 @@ MULTI_LABEL = re.compile(rb"[^,:]+(,[^,:]*)+")
 FIRST_PAIR = re.compile(rb"[0-9]+:[^:]*")  # where a label should be
 OTHER_LABELS = re.compile(rb"\d+([;|/]\d+)+|[^,:\s]*[A-Za-z_][^,:]*(,[^,:]*)+")  # with other separators, or of words
 NO_LABEL = re.compile(rb"^[ \t]*(?=([0-9]+|qid[^\s:#]*):)", re.MULTILINE)
+MINUS_ZERO = re.compile(rb"^[ \t]*-(?=[0.]+([eE][-+]?[0-9]+)?\s)", re.MULTILINE)
 SEVERAL = "`bigclf convert FILE OUT --several-labels` takes them (convert(..., several_labels=True))"
 
 
 def parse(text: bytes, options: Options) -> Parsed:
     """Rows of whole lines of text; lines that are no rows are listed with the reason."""
     if options.unlabelled and NO_LABEL.search(text):
-        made = parse(NO_LABEL.sub(b"-0 ", text), options._replace(unlabelled=False))  # a number that nobody writes
+        marked = NO_LABEL.sub(b"-0 ", MINUS_ZERO.sub(b"", text))  # a number that nobody else writes then
+        made = parse(marked, options._replace(unlabelled=False))
         if not made.bad:  # whose places would be those of another text
             unlabelled = (made.labels == 0) & np.signbit(made.labels)
             return made._replace(labels=np.where(unlabelled, np.nan, made.labels))
