@@ -522,7 +522,7 @@ def test_a_large_row_group_is_decoded_in_parts_by_whatever_reads_it(tmp_path, mo
     assert max(largest) < 60
 
 
-@pytest.mark.parametrize("command", ["predict", "evaluate"])
+@pytest.mark.parametrize("command", ["predict", pytest.param("evaluate", marks=pytest.mark.long)])
 def test_an_open_quote_holds_no_more_than_memory_has_room_for(command, tmp_path):
     """``predict`` read on for a quarter of the reader's share of 1 GB, whatever there was room for."""
     features = {**FEATURES, "reader": {"format": "csv", "multiline": True}}

@@ -425,7 +425,8 @@ def test_a_whole_run_against_scikit_learn(tmp_path, cache, bare):
         (["--shape", "all", "--jobs", "online"], "'online' is none of hinge, squared_hinge, logistic"),
     ],
 )
-def test_what_makes_no_sense_is_refused(tmp_path, words, text):
+def test_what_makes_no_sense_is_refused(tmp_path, monkeypatch, words, text):
+    monkeypatch.setattr(peers, "probe", lambda names, *_: {name: {"version": "1"} for name in names})
     given = ["bench", "-o", str(tmp_path / "out"), "--cache", str(tmp_path / "cache"), *words]
     done = CliRunner().invoke(main, given, prog_name="bigclf", catch_exceptions=False)  # in no process of its own
     assert done.exit_code == 2 and text in " ".join(done.stderr.split())
