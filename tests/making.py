@@ -103,6 +103,18 @@ def learns(method):
     return not method.by_steps or method.by_sums
 
 
+def kind_of(method):
+    """What the loop, the engine and the run directory see of a method: of two that are alike in it nothing but the
+    kernel differs, which has tests of its own."""
+    rules = next(iter(method.form.mixings), None)
+    return type(method.how), rules, method.by_sums, method.collects, method.all_classes, method.form.finish is None
+
+
+def of_each_kind(names, given=()):
+    """The first name of each kind of methods, after those that are ``given``."""
+    return {*given, *{kind_of(METHODS[name]): name for name in reversed(names)}.values()}
+
+
 TWINS = ("tron", "cdn")  # of newton and newglmnet, in all that the loop sees
 EVERY_CASE = [Case(m.name, loss) for m in METHODS.values() if m.name not in TWINS for loss in m.losses or (None,)]
 # stand for those that learn all at once

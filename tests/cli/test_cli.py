@@ -234,9 +234,10 @@ def test_inspect_data_model_and_run(place, tmp_path):
     assert shown["pruned"] == "within 0.1: 3 of 2,900 weights are left"
 
 
-def test_validate_says_good(place):
+def test_validate_says_good(place, request):
     out, err = bigclf("validate", place / "shards")
     assert out.startswith("good") and err == ""
+    request.getfixturevalue("checked_here")
     told = json.loads(bigclf("validate", place / "shards", "--json")[0])
     assert told["rows"] == 300 and told["faults"] == []
 

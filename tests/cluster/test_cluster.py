@@ -7,7 +7,7 @@ import making
 import numpy as np
 import pytest
 import scipy.sparse
-from making import random_rows, shards_of
+from making import of_each_kind, random_rows, shards_of
 
 import bigclf
 from bigclf.cluster import engine
@@ -45,18 +45,24 @@ def same(a, b):
 
 MIXED = [name for name, method in METHODS.items() if method.form.mixings]
 SLOW = {"newglmnet", "memma_blocks"}  # runs of many epochs
-OUT_OF_CORE = [name for name in MIXED[::2] if name not in SLOW]  # of these the plain tests compare runs out of core, of
-# the others those of rows in memory
+OUT_OF_CORE = [name for name in MIXED[::2] if name not in SLOW]  # of these runs out of core are compared, of the
+# others those of rows in memory; of methods that the engine cannot tell apart the plain tests take one
+
+
+def tier(name, plain, long=()):
+    return () if name in plain else pytest.mark.long if name in long else pytest.mark.slow
+
+
 every_method = pytest.mark.parametrize(
-    "algo", [name if name in OUT_OF_CORE else pytest.param(name, marks=pytest.mark.long) for name in MIXED]
+    "algo", [pytest.param(name, marks=tier(name, of_each_kind(OUT_OF_CORE))) for name in MIXED]
 )
 pytestmark = pytest.mark.filterwarnings("ignore::bigclf.errors.ConvergenceWarning", "ignore::DeprecationWarning")
 
 
 FULL = {"sccw_full", "cw_full", "cw_var_full", "arow_full"}  # in one group; narow_full and sop_full stand for these
-ELSEWHERE = ({*OUT_OF_CORE} - {"dcd"}) | FULL
+IN_MEMORY = [name for name in METHODS if name == "dcd" or name not in {*OUT_OF_CORE, *FULL}]
 GROUPS = [
-    pytest.param(m.name, 5 if m.form.mixings else 1, marks=pytest.mark.long if m.name in ELSEWHERE else ())
+    pytest.param(m.name, 5 if m.form.mixings else 1, marks=tier(m.name, of_each_kind(IN_MEMORY), IN_MEMORY))
     for m in METHODS.values()
 ] + [("dcd", 1)]
 
@@ -98,8 +104,8 @@ def test_nor_with_other_shares_and_several_problems(mixing, client):
 
 
 def test_nor_when_groups_are_done_in_bundles(client):
-    x, y = random_rows(4000, D, noise=0.5)
-    options = dict(algo="pa1", groups=500, epochs=3)
+    x, y = random_rows(1600, D, noise=0.5)
+    options = dict(algo="pa1", groups=200, epochs=3)
     model = fit(x, y, workers=client, **options)
     same(fit(x, y, **options), model)
 
@@ -190,7 +196,7 @@ def test_a_run_goes_on_elsewhere(through_files, client, shards, tmp_path, monkey
         same(whole, fit(shards, epochs=5, run_dir=run, resume=True, workers=then, **options))
 
 
-@pytest.mark.parametrize("epochs", [4, 6])
+@pytest.mark.parametrize("epochs", [4, pytest.param(6, marks=pytest.mark.long)])
 def test_a_run_by_sums_goes_on_elsewhere(epochs, client, shards, tmp_path):
     """Stopped between products, whose curvatures of rows no checkpoint of a cluster has: they are made anew."""
     options = dict(algo="newton", loss="logistic", tol=1e-9, groups=3, memory=SMALL)

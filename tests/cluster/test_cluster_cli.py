@@ -103,7 +103,7 @@ def test_no_cluster_is_5_and_leaves_nothing(place, tmp_path, monkeypatch):
 def test_a_lost_cluster_is_5_and_the_line_goes_on(place, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     options = dict(threads_per_worker=1, processes=False, memory_limit=0, dashboard_address=":0", protocol="tcp")
-    words = ["fit", place / "s", "-o", "m", "--algo", "pa1", "--groups", "2", "--epochs", "2000"]
+    words = ["fit", place / "s", "-o", "m", "--algo", "pa1", "--groups", "2", "--epochs", "500"]
     with distributed.LocalCluster(n_workers=1, **options) as cluster:
 
         def lose():
