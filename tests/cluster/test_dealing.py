@@ -115,7 +115,7 @@ def test_when_the_cluster_is_lost_the_last_epoch_is_written_down(client, shards,
 )
 def test_a_sweep_is_dealt_out_by_its_chains(client, shards, caplog, folds, more):
     """Workers alone do not cut the rows of so many problems; they measure the answers, too."""
-    options = dict(algo="dcd", grid={"C": [0.01, 0.1, 1.0, 10.0]}, folds=folds, progress=False, **more)
+    options = dict(algo="dcd", grid={"C": [0.001, 0.01, 0.1, 0.5]}, folds=folds, progress=False, **more)
     options |= {"validate": shards} if not folds else {}
     with caplog.at_level(logging.INFO, "bigclf"):
         far = bigclf.sweep(shards, workers=client, **options)
