@@ -34,6 +34,9 @@ def pytest_collection_finish():
     """The tests themselves are no garbage, and compilers make little: looking for it costs a fifth of compiling."""
     gc.freeze()
     gc.set_threshold(20_000, 20, 100)
+    if "dask" in sys.modules:  # its profiler goes through all threads 100 times a second, and may stand still in the
+        # middle of that for ever (python/cpython#106883)
+        sys.modules["dask"].config.set({"distributed.worker.profile.enabled": False})
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -131,7 +131,8 @@ NAMES = [case.algo + (f"-{case.loss}" if case.loss else "") for case in CASES]
 STEEP = ("squared", "squared_hinge", "squared_epsilon_insensitive")
 NARROW = [next((case for case in of if case.loss in STEEP), of[i % len(of)]) for i, name in enumerate(METHODS)
           if (of := [case for case in CASES if case.algo == name])]  # fmt: skip
-FIRST = NARROW[::16]  # of these the plain tests compile, of the others the long ones
+FIRST = NARROW[::16]  # of these the plain tests compile, of the next the long ones, of the others the slow ones
+NEXT = NARROW[4::8]
 
 
 def random_rows(n_rows=120, n_features=30, density=0.2, seed=0, noise=0.1, binary=False, constant=False, real=False):

@@ -73,7 +73,8 @@ def expected_failures(estimator):
     return dict.fromkeys(EQUIVALENCE, NOT_REPEATED) | paced | unfit
 
 
-MORE = (LinearClassifier("averaged_perceptron", multiclass="native"), LinearClassifier("arow", r=0.5))
+LONG = [LinearClassifier("averaged_perceptron", multiclass="native")]
+SLOW = [LinearClassifier("arow", r=0.5)]
 
 
 @parametrize_with_checks(
@@ -84,8 +85,14 @@ def test_scikit_learn_checks(estimator, check):
 
 
 @pytest.mark.long
-@parametrize_with_checks(MORE, expected_failed_checks=expected_failures)
-def test_scikit_learn_checks_of_other_kinds_of_methods_and_with_a_parameter_of_its_own(estimator, check):
+@parametrize_with_checks(LONG, expected_failed_checks=expected_failures)
+def test_scikit_learn_checks_of_another_kind_of_method(estimator, check):
+    scikit_learn_checks(estimator, check)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(SLOW, expected_failed_checks=expected_failures)
+def test_scikit_learn_checks_with_a_parameter_of_its_own(estimator, check):
     scikit_learn_checks(estimator, check)
 
 

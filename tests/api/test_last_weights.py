@@ -91,10 +91,7 @@ def overlapping():
 AT_ZERO = {"logistic": np.log(2.0), "hinge": 1.0, "squared_hinge": 1.0}
 QUICK = [("dcd", "squared_hinge"), ("dcd", "hinge"), ("dcd_mc", "hinge"), ("newton", "logistic"), ("lbfgs", "logistic")]
 CERTIFIED = [
-    pytest.param(name, loss, marks=() if (name, loss) in QUICK else pytest.mark.long)
-    for name, method in METHODS.items()
-    if method.certificate
-    for loss in method.losses or (None,)
+    (name, loss) for name, method in METHODS.items() if method.certificate for loss in method.losses or (None,)
 ]
 
 
@@ -110,11 +107,14 @@ def primals(x, y, name, loss, C, limits):
     return [None if certificate is None else certificate["primal"] for certificate in found]
 
 
+TIERS = (), pytest.mark.long, pytest.mark.slow
+
+
 @pytest.mark.filterwarnings("ignore::bigclf.errors.ConvergenceWarning")
-@pytest.mark.parametrize(("name", "loss"), CERTIFIED)
-@pytest.mark.parametrize(
-    "rows", [noisy_rows, *(pytest.param(rows, marks=pytest.mark.long) for rows in (hard_rows, overlapping))]
-)
+@pytest.mark.parametrize(("rows", "name", "loss"), [
+    pytest.param(rows, *case, marks=TIERS[(rows is not noisy_rows) + (case not in QUICK)])
+    for rows in (noisy_rows, hard_rows, overlapping) for case in CERTIFIED
+])  # fmt: skip
 def test_more_epochs_never_hand_back_a_higher_primal(rows, name, loss):
     """Nor one above that of zero weights. Every run of dcd handed back its last weights (squared hinge, C = 1: 99 after
     one epoch and 100 after two); newton had nothing certified in its first five epochs, then 24 times the primal

@@ -125,7 +125,7 @@ BY_RULES = {"averaged_pa2", "dcd", "newton", "arow", "romma"}  # a rule each
 
 @pytest.mark.parametrize(
     ("algo", "groups"),
-    [pytest.param(a, 5, marks=() if a in BY_RULES else pytest.mark.long) for a in MIXED] + [("pa1", 18), ("dcd", 20)],
+    [pytest.param(a, 5, marks=tier(a, BY_RULES, of_each_kind(MIXED))) for a in MIXED] + [("pa1", 18), ("dcd", 20)],
 )
 def test_nor_when_workers_join_between_themselves(algo, groups, client, rows, joined_there):
     options = dict(algo=algo, groups=groups, epochs=3)

@@ -11,6 +11,7 @@ from bigclf.cluster import engine
 from bigclf.cluster.link import connect
 
 pytest.importorskip("distributed")
+dask = pytest.importorskip("dask")
 dd = pytest.importorskip("dask.dataframe")
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore::bigclf.errors.ConvergenceWarning")]
 
@@ -18,7 +19,9 @@ pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore::bigclf.error
 @pytest.fixture(scope="module")
 def workers():
     """Processes of their own: what the driver holds is told apart from what they hold."""
-    with contextlib.closing(connect(2)) as link, link.client.as_current():
+    with dask.config.set({"distributed.worker.profile.enabled": True}):
+        link = connect(2)
+    with contextlib.closing(link), link.client.as_current():
         yield link.client
 
 

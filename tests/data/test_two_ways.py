@@ -158,7 +158,8 @@ def seen(path, small, monkeypatch):
     return found
 
 
-SEEDS = [*range(48), 204, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(48, 480) if seed != 204)]
+SEEDS = [*range(48), 204, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(48, 168)),
+         *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(168, 480) if seed != 204)]  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", SEEDS)

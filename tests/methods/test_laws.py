@@ -19,6 +19,7 @@ from making import (
     FIRST,
     NAMES,
     NARROW,
+    NEXT,
     Case,
     all_arrays,
     block_of,
@@ -55,8 +56,8 @@ either_bias = pytest.mark.parametrize(("case", "bias"), BIASES, ids=NAMES)
 
 
 def long_but_first(case, *before):
-    """A parameter with what is ``before`` it; where the plain tests do not compile the case's kernel for it, long."""
-    marks = () if case in FIRST else pytest.mark.long
+    """A parameter with what is ``before`` it, in the tier that compiles the case's kernel for it."""
+    marks = () if case in FIRST else pytest.mark.long if case in NEXT else pytest.mark.slow
     return pytest.param(*before, case, marks=marks, id="-".join([*before, NAMES[CASES.index(case)]]))
 
 
@@ -109,7 +110,8 @@ def passes(case, x, y, weights, dtype, values):
     return found | all_arrays(shared, rows)
 
 
-PARTS = {False: 2, True: 4}  # of the cases, so that no test takes long: in the plain tests, in the long ones
+# of the cases, so that no test takes long: in the plain tests, in the others, whose first part is a long one
+PARTS = {False: 2, True: 4}
 
 
 def turn_of_losses():
@@ -165,7 +167,7 @@ def interpreting():
 
 @pytest.mark.parametrize(("part", "long"), [
     *((part, False) for part in range(PARTS[False])),
-    *(pytest.param(part, True, marks=pytest.mark.long) for part in range(PARTS[True])),
+    *(pytest.param(part, True, marks=pytest.mark.slow if part else pytest.mark.long) for part in range(PARTS[True])),
 ])  # fmt: skip
 def test_a_kernel_equals_its_own_python_source(part, long, tmp_path):
     run_python(INTERPRETED, tmp_path / "found.npz", part, long, NUMBA_DISABLE_JIT="1")
@@ -502,7 +504,7 @@ def fits(directory, width, long, step):
                 fit(f"{directory}/*.parquet", memory=memory, **options)
 
 
-@pytest.mark.parametrize("long", [0, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("long", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("width", [4, pytest.param(8, marks=pytest.mark.long)], ids=["float64", "float32"])
 def test_each_kernel_is_compiled_for_one_signature_only_and_by_one_process(tmp_path, width, long):
     """And none counts references: to count the arrays of a block for every row costs five times the work (see
@@ -670,9 +672,10 @@ def test_indices_are_read_where_they_lie():
 
 
 def losses_of(method):
-    """(loss, marks) of a method: its first loss of classes and of numbers is plain, the others are long."""
+    """(loss, marks) of a method: its first loss of classes and of numbers is plain, one more long, the others slow."""
     plain = {METHODS[method].losses[:1], tuple(loss for loss in METHODS[method].losses if loss in REGRESSION)[:1]}
-    return [(loss, () if (loss,) in plain else pytest.mark.long) for loss in METHODS[method].losses] or [(None, ())]
+    return [(loss, () if (loss,) in plain else pytest.mark.long if Case(method, loss) in SOURCES else pytest.mark.slow)
+            for loss in METHODS[method].losses] or [(None, ())]  # fmt: skip
 
 
 every_loss = pytest.mark.parametrize(("name", "loss"), [
@@ -741,7 +744,8 @@ LEARNED_BY_ROW = [param for param in every_loss.args[1] if not METHODS[param.val
 
 
 @pytest.mark.parametrize(("name", "loss", "bias"), [
-    pytest.param(*param.values, bias, marks=[*param.marks] if plain else pytest.mark.long, id=f"{param.id}-{bias}")
+    pytest.param(*param.values, bias, marks=[*param.marks] if plain or param.marks else pytest.mark.long,
+                 id=f"{param.id}-{bias}")
     for i, param in enumerate(LEARNED_BY_ROW) for bias, plain in (("feature", i % 2), (None, not i % 2))
 ])  # fmt: skip
 def test_fit_learns_and_counts_as_the_naive_loop_does_over_the_rows_it_visits(name, loss, bias, monkeypatch, quiet):

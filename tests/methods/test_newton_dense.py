@@ -312,7 +312,8 @@ def drawn(seed):
     return sp.csr_matrix(x), y, weights, loss, 10 ** rng.uniform(-6, 6), [None, "feature", "free"][rng.integers(3)]
 
 
-@pytest.mark.parametrize("first", [0, *(pytest.param(k, marks=pytest.mark.long) for k in range(25, 1000, 25))])
+@pytest.mark.parametrize("first", [0, *(pytest.param(k, marks=pytest.mark.long if k < 300 else pytest.mark.slow)
+                                   for k in range(25, 1000, 25))])  # fmt: skip
 def test_no_bound_of_a_drawn_problem_is_above_what_is_reached(first, quiet):
     certified = 0
     for seed in range(first, first + 25):

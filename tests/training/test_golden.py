@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from making import of_each_kind
 
 import bigclf
 
@@ -55,8 +56,12 @@ def test_the_hash_is_of_the_last_bit():
     assert bits.hash_of(Model()) != bits.hash_of(Next())
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("algo", [method["name"] for method in bigclf.algorithms()])
+ALL = [method["name"] for method in bigclf.algorithms()]
+
+
+@pytest.mark.parametrize("algo", [
+    pytest.param(name, marks=pytest.mark.long if name in of_each_kind(ALL) else pytest.mark.slow) for name in ALL
+])  # fmt: skip
 def test_all_of_a_method_have_the_bits_of_before(rows, algo):
     names = [name for name in COMPARABLE if name.split("/")[0] == algo]
     now = {name: bits.told(ENTRIES[name], rows) for name in names}
