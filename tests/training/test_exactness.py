@@ -95,9 +95,10 @@ def with_and_without(tmp_path_factory):
     return make
 
 
-@every_loss
-@pytest.mark.parametrize("working_set", [0, 0.2])
-@pytest.mark.parametrize("bias", [None, "feature"])
+@pytest.mark.parametrize(("loss", "working_set", "bias"), [  # each with a set or without, with a bias or without
+    pytest.param(loss, working_set, bias, marks=pytest.mark.long if (i + bool(working_set) + bool(bias)) % 2 else ())
+    for i, loss in enumerate(LOSSES) for working_set in (0, 0.2) for bias in (None, "feature")
+])  # fmt: skip
 def test_streamed_rows_of_weight_zero_are_as_if_they_were_not_there_to_the_bit(
     loss, bias, working_set, with_and_without, tmp_path, quiet
 ):
@@ -176,9 +177,10 @@ RUNS = [
 
 @pytest.mark.parametrize(
     ("loss", "place", "dtype", "options"),
-    [long_but_float32(loss, run[1], *run) for loss in LOSSES for run in RUNS],
+    [pytest.param(loss, *run, marks=pytest.mark.long) if (i + j) % 2 else long_but_float32(loss, run[1], *run)
+     for i, loss in enumerate(LOSSES) for j, run in enumerate(RUNS)],
     ids=str,
-)
+)  # fmt: skip
 def test_the_gap_is_never_negative_and_never_below_the_true_one(
     references, loss, dtype, place, options, tmp_path, quiet, as_begun_before
 ):
@@ -243,8 +245,10 @@ KINDS = ["empty rows", "zeros", "duplicates", "C=1e-12", "C=1e12", "scales", "sc
          "weights"]  # fmt: skip
 
 
-@every_loss
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "loss"), [  # of each kind two, one in memory and one streamed; the rest is long
+    pytest.param(kind, loss, marks=() if 0 <= j - min(i % len(LOSSES), len(LOSSES) - 2) < 2 else pytest.mark.long)
+    for i, kind in enumerate(KINDS) for j, loss in enumerate(LOSSES)
+])  # fmt: skip
 def test_bad_input_has_an_answer_with_its_certificate_or_is_not_converged(loss, kind, tmp_path, quiet):
     x, y, weights, options, easy = bad(kind, loss)
     turn = LOSSES.index(loss) + KINDS.index(kind)  # every kind is met in memory and streamed, with both biases

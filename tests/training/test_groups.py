@@ -188,8 +188,8 @@ WAYS = (("line_search", 4, 1.0, None), ("line_search", 3, 30.0, "feature"), ("sa
 
 
 @pytest.mark.parametrize(
-    ("loss", "mixing", "groups", "C", "bias"),  # in turn the first two and the last; the rest is long
-    [pytest.param(loss, *way, marks=pytest.mark.long if j != 1 + i % 2 and j else ())
+    ("loss", "mixing", "groups", "C", "bias"),  # in turn; the rest is long
+    [pytest.param(loss, *way, marks=() if j == i % len(WAYS) else pytest.mark.long)
      for i, loss in enumerate(METHODS["dcd"].losses) for j, way in enumerate(WAYS)],
 )  # fmt: skip
 def test_the_dual_never_falls_and_the_certificate_is_right(loss, bias, mixing, groups, C, tmp_path):
@@ -213,7 +213,7 @@ def test_the_dual_never_falls_and_the_certificate_is_right(loss, bias, mixing, g
 
 
 @every_loss
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2)), 3])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2, 3))])
 def test_groups_reach_the_optimum_of_the_serial_run(loss, seed):
     x, y = noisy(500, seed, noise=0.5 + seed, loss=loss)
     serial = fit(x, y, loss=loss, tol=1e-8, **QUIET).result_.certificate
@@ -224,7 +224,9 @@ def test_groups_reach_the_optimum_of_the_serial_run(loss, seed):
     assert told["dual"] <= serial["primal"] * (1 + 1e-12)
 
 
-@every_loss
+@pytest.mark.parametrize(
+    "loss", [pytest.param(loss, marks=() if loss == "hinge" else pytest.mark.long) for loss in METHODS["dcd"].losses]
+)
 def test_weights_stay_the_sum_over_rows_for_many_epochs(loss, tmp_path):
     x, y = noisy(loss=loss)
     fit(x, y, loss=loss, groups=5, tol=0, epochs=100, run_dir=tmp_path, **QUIET)
