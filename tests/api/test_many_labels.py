@@ -688,12 +688,12 @@ def test_pruning_many_labels_keeps_as_few_weights_as_one_by_one(monkeypatch):
         assert proof["gap"] > 0.04  # the room that there is has been used
 
 
-def test_pruning_many_labels_gives_the_same_bits_on_workers(tmp_path):
+def test_pruning_many_labels_gives_the_same_bits_on_workers(tmp_path, client):
     """The driver goes over rows that it reads anew, in other blocks."""
     X, Y = rare(600, 3)
     path = write(tmp_path / "rows.parquet", X.tocsr(), named(Y))
     asked = {"algo": "dcd", "C": 1.0, "tol": 1e-3, "prune": 0.05, "progress": False}
-    here, there = bigclf.fit(path, **asked), bigclf.fit(path, workers=2, **asked)
+    here, there = bigclf.fit(path, **asked), bigclf.fit(path, workers=client, **asked)
     assert here.result_.plan["tiled"] and np.array_equal(here.coef_.toarray(), there.coef_.toarray())
     assert here.certificate == there.certificate
 

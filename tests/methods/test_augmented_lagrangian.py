@@ -194,14 +194,13 @@ def test_as_many_vectors_travel_with_many_groups_as_with_few(monkeypatch, quiet)
     assert counts[32] <= 1.5 * counts[4]
 
 
-@pytest.mark.parametrize(
-    "workers", [2, pytest.param(1, marks=pytest.mark.long), pytest.param(4, marks=pytest.mark.long)]
-)
-def test_bits_do_not_depend_on_workers(workers, tmp_path, quiet):
+@pytest.mark.parametrize("workers", [0, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 2, 4))])
+def test_bits_do_not_depend_on_workers(workers, tmp_path, client, quiet):
+    """Of a client of three, and processes that are started for it."""
     x, y = random_rows(600, 30, density=0.2)
     shards_of(tmp_path / "s", x, y, chunk_nnz=400)
     options = dict(algo="augmented_lagrangian", tol=1e-2, groups=4, progress=False)
-    own, other = fit(str(tmp_path / "s"), **options), fit(str(tmp_path / "s"), workers=workers, **options)
+    own, other = fit(str(tmp_path / "s"), **options), fit(str(tmp_path / "s"), workers=workers or client, **options)
     assert own.result_.converged and own.result_.epochs > 5
     assert other.digest() == own.digest() and other.result_.certificate == own.result_.certificate
 

@@ -407,8 +407,10 @@ def signs_of_k(seed, n=40, rows=150, k=5, r=3):
 
 
 @some_seeds(1, 3)
-@pytest.mark.parametrize("signs", ["both", "nonnegative"])
-@pytest.mark.parametrize("bias", ["free", "feature"])
+@pytest.mark.parametrize(("signs", "bias"), [
+    ("both", "free"), ("nonnegative", "feature"),
+    *(pytest.param(*more, marks=pytest.mark.long) for more in (("both", "feature"), ("nonnegative", "free"))),
+])  # fmt: skip
 def test_memmas_bound_margin_and_updates(signs, bias, seeds):
     """F never rises nor falls below gamma* + eta H(p*); a clean pass leaves gamma* - eps; updates by the corrected
     theorem with c = 4."""

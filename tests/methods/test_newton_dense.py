@@ -242,14 +242,14 @@ def hashes(data, groups, **options):
 
 
 @pytest.mark.parametrize("groups", [1, 3])
-def test_bits_depend_on_the_groups_and_not_on_memory_or_workers(groups, tmp_path, quiet):
+def test_bits_depend_on_the_groups_and_not_on_memory_or_workers(groups, tmp_path, client, quiet):
     x, y = table(40_000, full=0.7)
     data = shards_of(tmp_path / "rows", x, y, chunk_nnz=20_000)
     own, (first, _) = hashes(data, groups)
     assert first.result_.reads == 1
     streamed, (model, _) = hashes(data, groups, memory="14.5MB")
     assert model.result_.reads == model.result_.epochs > 5
-    others = [streamed] + ([hashes(data, groups, workers=2)[0]] if groups > 1 else [])
+    others = [streamed] + ([hashes(data, groups, workers=client)[0]] if groups > 1 else [])
     for other in others:
         for a, b in zip(own, other, strict=True):
             np.testing.assert_array_equal(a, b)

@@ -98,12 +98,12 @@ def test_classes_against_the_rest_each_have_their_own_features(plain):
         assert proof["gap"] <= TOL
 
 
-def test_the_same_bits_from_disk_in_memory_and_on_workers(tmp_path):
+def test_the_same_bits_from_disk_in_memory_and_on_workers(tmp_path, client):
     X, y, _ = rows(1500)
     shards_of(tmp_path / "s", X, y, chunk_nnz=20_000)
     asked = dict(algo="dcd", loss="hinge", C=0.5, tol=1e-3, prune=TOL, progress=False)
     whole = bigclf.fit(str(tmp_path / "s"), **asked)
-    there = bigclf.fit(str(tmp_path / "s"), workers=2, **asked)
+    there = bigclf.fit(str(tmp_path / "s"), workers=client, **asked)
     assert whole.result_.plan["resident"] and np.array_equal(whole.coef_, there.coef_)
     assert whole.certificate == there.certificate
 
@@ -177,12 +177,12 @@ def test_the_time_is_looked_at(monkeypatch, plain):
     assert bigclf.fit(X, y, progress=False, **asked).facts["pruned"]["kept"] < cut.facts["pruned"]["kept"]
 
 
-@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("several", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_rows_so_long_that_roundings_hide_the_objective_lose_no_weight(several, quiet):
     X, y, score = rows()
     X = X.tocsr().astype(np.float64) * 1e10
     given = np.column_stack([score > 0, score > 1, score < 0]).astype(int) if several else y
-    asked = dict(algo="dcd", loss="hinge", C=1.0, tol=1e-3, epochs=100, progress=False)
+    asked = dict(algo="dcd", loss="hinge", C=1.0, tol=1e-3, epochs=30, progress=False)
     whole, found = bigclf.fit(X, given, **asked), bigclf.fit(X, given, prune=TOL, **asked)
     assert np.array_equal(found.dense_weights() if several else found.coef_, whole.coef_)
     assert found.certificate["primal"] == whole.certificate["primal"]

@@ -72,8 +72,9 @@ def test_the_objective_is_scikit_learn_s(loss, bias, C):
 @biases
 @pytest.mark.parametrize(
     ("loss", "options"),
-    [long_but_float32(loss, options.get("dtype"), options) for loss in TUBES
-     for options in ({}, {"dtype": "float32"}, {"groups": 4})], ids=str,
+    [*(long_but_float32(loss, options.get("dtype"), options) for loss in TUBES
+       for options in ({}, {"dtype": "float32"})),
+     pytest.param(TUBES[0], {"groups": 4}, marks=pytest.mark.long), (TUBES[1], {"groups": 4})], ids=str,
 )  # fmt: skip
 def test_the_certificate_recomputed_from_the_model_and_the_dual_variables(
     loss, bias, options, tmp_path, as_begun_before

@@ -93,7 +93,7 @@ def test_larger_sets_other_methods_and_what_was_asked_for_are_as_they_were(text)
         assert not plan.scant and plan == plan_of(data, memory, {"groups": [[0, 1]]}, **given), given
 
 
-@pytest.mark.parametrize("stop_after", [1, 3])
+@pytest.mark.parametrize("stop_after", [1, pytest.param(3, marks=pytest.mark.long)])
 def test_a_run_that_older_versions_began_goes_on_as_it_was(text, stop_after, tmp_path, monkeypatch):
     shape = SHAPE | dict(run_dir=tmp_path / "run", checkpoint_every=0)
     with monkeypatch.context() as older:
@@ -106,7 +106,7 @@ def test_a_run_that_older_versions_began_goes_on_as_it_was(text, stop_after, tmp
     assert model.digest() == whole.digest() and not model.result_.plan["scant"]
 
 
-@pytest.mark.parametrize("stop_after", [1, 3])
+@pytest.mark.parametrize("stop_after", [1, pytest.param(3, marks=pytest.mark.long)])
 def test_stopped_and_resumed_it_has_the_same_bits(text, scant, stop_after, tmp_path):
     shape = SHAPE | dict(run_dir=tmp_path / "run", checkpoint_every=0)
     with interrupted_after(stop_after):
