@@ -205,8 +205,9 @@ def test_bits_do_not_depend_on_workers(workers, tmp_path, client, quiet):
     assert other.digest() == own.digest() and other.result_.certificate == own.result_.certificate
 
 
-@pytest.mark.parametrize("groups", [1, 3])
-@pytest.mark.parametrize("commits", [2, 11, pytest.param(23, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("commits", "groups"), [
+    (2, 1), (11, 3), *(pytest.param(*more, marks=pytest.mark.long) for more in ((2, 3), (11, 1), (23, 1), (23, 3))),
+])  # fmt: skip
 def test_a_run_that_was_broken_off_goes_on_with_the_same_bits(groups, commits, tmp_path, quiet):
     x, y = random_rows(2000, 40, density=0.2, noise=1.0)
     shards_of(tmp_path / "s", x, y, chunk_nnz=2000)
