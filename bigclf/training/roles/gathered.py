@@ -34,8 +34,8 @@ from bigclf.training.visit import STILL, Figures, Lesson, Part, Scratch, Solved,
 FAR = 0.5  # a row that is stuck by more than this much of its margin is not in the set
 # The set is solved when its own gap is below the first share of the tolerance, or below the second one of what it was.
 SOLVED, BALANCED = 0.2, 0.03
-# Rounds over the set before steps along the moves of all of them: of text many rows still leave their intervals then, and
-# to put those back costs as much as a round (1 M rows: 24 s of the driver's processor for 33 rounds, half of it so).
+# Rounds over the set before steps along the moves of all of them: of text many rows still leave their intervals then,
+# and to put those back costs as much as a round (1 M rows: 24 s of the driver for 33 rounds, half of it for that).
 BEFORE_MOVES = 8
 SLOWEST, STRETCH = 0.01, 2.0  # of the step of all groups: the least that is believed; most that sigma changes by it
 
