@@ -42,6 +42,12 @@ def rates(monkeypatch):
     monkeypatch.setattr(module, "_rates", lambda intent, fresh: RATES)
 
 
+@pytest.fixture
+def footing(monkeypatch):
+    """What a process takes that has loaded all is not measured; the trials are."""
+    monkeypatch.setattr(module, "_footing", lambda asked: (RATES.base, RATES.start, RATES.kernels))
+
+
 def test_memory_and_bytes_are_those_of_the_run(shards, rates):
     told = forecast(shards, algo="pa1", memory="64MB")
     run = package.fit(shards, algo="pa1", memory="64MB", epochs=2, progress=False).result_
@@ -370,7 +376,7 @@ def test_points_of_a_sweep_weigh_what_trials_of_three_of_them_counted(shards, mo
 
 
 @pytest.mark.parametrize("words", [dict(grid={"C": [0.1, 1.0, 30.0]}, folds=3), dict(multiclass="one-vs-rest")])
-def test_one_of_many_problems_is_tried_and_the_work_of_others_is_counted(tmp_path, words, quiet):
+def test_one_of_many_problems_is_tried_and_the_work_of_others_is_counted(tmp_path, words, footing, quiet):
     x, y = random_rows(3000, 40, noise=0.5)
     labels = y if "grid" in words else np.arange(3000) % 3
     shards_of(tmp_path / "s", x, labels, chunk_nnz=2000)
@@ -392,7 +398,7 @@ def test_row_state_that_cannot_be_made_anew_travels_with_each_read(shards, monke
     assert up("newton", 0.25, loss="logistic") - up("newton", 0.0, loss="logistic") == 8 * 900 / 4
 
 
-def test_reads_after_which_row_state_goes_on_are_counted(shards):
+def test_reads_after_which_row_state_goes_on_are_counted(shards, footing):
     def kept(algo, **more):
         return forecast(shards, algo=algo, memory="64MB", fresh=True, **more)["rates"]["kept"]
 
