@@ -159,7 +159,7 @@ def test_a_trial_on_processes_ends_though_it_never_meets_its_tolerance(seconds, 
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("words", [dict(algo="pa1"), dict(algo="dcd", groups=2)])
+@pytest.mark.parametrize("words", [dict(algo="pa1"), pytest.param(dict(algo="dcd", groups=2), marks=pytest.mark.slow)])
 def test_processes_of_this_machine_are_tried(shards, words):
     told = forecast(shards, memory="64MB", workers=2, fresh=True, **words)
     crew = module.Crew(*told["rates"]["crew"])
@@ -406,7 +406,7 @@ def test_reads_after_which_row_state_goes_on_are_counted(shards, footing):
     assert kept("newton", loss="logistic") < 1.0
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_starting_processes_of_this_machine_is_timed(shards):
     here = forecast(shards, algo="dcd", grid={"C": [0.1, 1.0]}, folds=2, workers=2, memory="64MB", fresh=True)
     assert 0.1 < here["seconds"]["start"] == here["rates"]["begin"]

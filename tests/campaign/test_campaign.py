@@ -260,23 +260,32 @@ def test_epochs_of_results_that_are_whole_are_not_lost_where_only_overwrite_goes
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("trace", "broken"), [((), []), (("trace",), ["half output", "other bytes"])])
+@pytest.mark.parametrize(("trace", "broken"), [
+    pytest.param((), [], marks=pytest.mark.slow), (("trace",), ["half output", "other bytes"])
+])  # fmt: skip
 def test_lines_that_are_refused_share_a_first_one_and_one_that_leaves_a_trace_is_told_of(trace, broken, tmp_path):
     done = subprocess.run([sys.executable, "-c", SHARED, tmp_path, *trace], cwd=HERE, text=True,
                           stdout=subprocess.PIPE, check=False)  # fmt: skip
     assert done.stdout.splitlines()[-1] == f"True True {broken}"
 
 
-def test_two_points_of_each_command_are_disturbed_and_nothing_is_lost():
-    code, lines = carried_out("--sample", "2", *PLAIN)
-    assert code == 0 and len(lines) == len(PLAIN)
+@pytest.mark.parametrize("names", [PLAIN[::2], pytest.param(PLAIN[1::2], marks=pytest.mark.long)], ids=len)
+def test_two_points_of_each_command_are_disturbed_and_nothing_is_lost(names):
+    code, lines = carried_out("--sample", "2", *names)
+    assert code == 0 and len(lines) == len(names)
+
+
+SOME = PLAIN[::3]
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_a_second_process_comes_at_two_points_of_each_command_and_nothing_is_lost():
-    code, lines = carried_out("--beside", "--sample", "2", *PLAIN)
-    assert code == 0 and len(lines) == len(PLAIN)
+@pytest.mark.parametrize(
+    "names", [SOME, pytest.param([name for name in PLAIN if name not in SOME], marks=pytest.mark.slow)], ids=len
+)
+def test_a_second_process_comes_at_two_points_of_each_command_and_nothing_is_lost(names):
+    code, lines = carried_out("--beside", "--sample", "2", *names)
+    assert code == 0 and len(lines) == len(names)
 
 
 @pytest.mark.root
@@ -288,7 +297,7 @@ def test_a_small_disk_gets_full_under_commands_and_nothing_is_lost():
 
 
 def test_a_few_random_sequences_of_five_commands_leave_what_the_model_says():
-    assert carried_out("5", program="sequences.py")[0] == 0
+    assert carried_out("3", program="sequences.py")[0] == 0
 
 
 @pytest.mark.chaos
