@@ -742,11 +742,11 @@ print(json.dumps({"whole": whole, "total": total, "found": found}))
 
 @pytest.mark.parametrize("name", ["dcd", pytest.param("pa2", marks=pytest.mark.long)])
 def test_killed_at_any_moment_and_resumed_it_gives_the_bits_of_the_undisturbed_run(name, tmp_path):
-    """Five moments, before the first checkpoint and after the end among them; SIGKILL, so nothing is tidied up."""
+    """Four moments, before the first checkpoint and after the end among them; SIGKILL, so nothing is tidied up."""
     made = small(tmp_path / "shards", 900)
-    told = json.loads(run_python(KILLS, tmp_path / "shards", tmp_path, json.dumps(SHAPES[name]), 5))
+    told = json.loads(run_python(KILLS, tmp_path / "shards", tmp_path, json.dumps(SHAPES[name]), 4))
     whole, found = told["whole"], told["found"]
-    assert len(found) == 5 and made.n_chunks > 5 and told["total"] > 30
+    assert len(found) == 4 and made.n_chunks > 5 and told["total"] > 30
     assert [kills[0] for k, kills, _ in found] == [signal.SIGKILL if k <= told["total"] else 0 for k, *_ in found]
     assert {(a[0], a[2], a[3]) for _, _, a in found} == {(whole[0], whole[2], whole[3])}, (whole, found)
 
