@@ -37,7 +37,7 @@ def _objectives(X, y, model, loss, C):
 
 @pytest.mark.parametrize(("loss", "n_classes", "where"), [
     ("hinge", 2, ""), ("hinge", 2, "groups"), ("logistic", 2, ""), ("squared_hinge", 3, ""),
-    pytest.param("hinge", 3, "groups", marks=pytest.mark.long),
+    pytest.param("hinge", 3, "groups", marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_at_every_c_the_model_is_within_the_share_of_the_optimum(tmp_path, loss, n_classes, where):
     X, y = _rows(tmp_path, n_classes)

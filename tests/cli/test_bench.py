@@ -502,7 +502,7 @@ def test_a_shape_is_the_same_rows_each_time_and_has_both_classes(name, tmp_path)
         assert means[-1] > 1e4 * means[0] > 0
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_one_table_of_shapes_losses_and_programs(tmp_path, cache):
     out = tmp_path / "out"
     words = "bench", "--shape", "clicks,noisy_table", "--size", "tiny", "--jobs", "squared_hinge", "--rounds", "1"

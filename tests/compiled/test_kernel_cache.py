@@ -200,9 +200,10 @@ def at_module_scope(path):
     return found
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: path.relative_to(PACKAGE).as_posix())
-def test_the_imports_that_bind_a_kernel_s_globals_are_all_seen(path):
-    assert {*kernel_cache._source(path)[1]} - {path} == at_module_scope(path)
+def test_the_imports_that_bind_a_kernel_s_globals_are_all_seen():
+    bound = {path: at_module_scope(path) for path in sorted(PACKAGE.rglob("*.py"))}
+    assert sum(map(len, bound.values())) > 500
+    assert {path: {*kernel_cache._source(path)[1]} - {path} for path in bound} == bound
 
 
 def names_of(code):
