@@ -60,6 +60,11 @@ LONG = {  # a line, what is added when it is given again, and where it is killed
 }  # fmt: skip
 
 
+def but(names, *long):
+    """These are long; the others are for the nightly, whose campaign disturbs most of the lines, too."""
+    return [pytest.param(name, marks=() if name in long else pytest.mark.slow) for name in names]
+
+
 PATIENT = pytest.mark.timeout(1800)  # dozens of processes one after another, on a machine that may have others
 
 
@@ -113,7 +118,7 @@ def test_killed_between_its_two_files_an_export_is_finished_by_the_same_line(pla
 
 @PATIENT
 @pytest.mark.long
-@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize("name", but(LINES, "evaluate", "convert"))
 def test_killed_anywhere_a_line_is_finished_by_the_same_line(name, place, tmp_path):
     whole, killed = attempts(LINES[name], place, tmp_path)
     check(whole, killed)
@@ -122,7 +127,7 @@ def test_killed_anywhere_a_line_is_finished_by_the_same_line(name, place, tmp_pa
 
 @PATIENT
 @pytest.mark.long
-@pytest.mark.parametrize("name", AFTER)
+@pytest.mark.parametrize("name", but(AFTER, "bad_rows"))
 def test_killed_after_others_a_line_is_finished_by_the_same_line(name, place, tmp_path):
     begin, line, only = AFTER[name]
     whole, killed = attempts(line, place, tmp_path, [begin], only=only, last=True)
@@ -131,7 +136,7 @@ def test_killed_after_others_a_line_is_finished_by_the_same_line(name, place, tm
 
 @PATIENT
 @pytest.mark.long
-@pytest.mark.parametrize("name", LONG)
+@pytest.mark.parametrize("name", but(LONG, "fit"))
 def test_killed_anywhere_what_takes_long_is_finished_by_the_same_line(name, place, tmp_path):
     line, again, only = LONG[name]
     whole, killed = attempts(line, place, tmp_path, again=again, only=only, last=True)
@@ -140,7 +145,7 @@ def test_killed_anywhere_what_takes_long_is_finished_by_the_same_line(name, plac
 
 @PATIENT
 @pytest.mark.long
-@pytest.mark.parametrize("name", MEASURED)
+@pytest.mark.parametrize("name", but(MEASURED))
 def test_killed_anywhere_what_measures_is_finished_by_the_same_line(name, place, tmp_path):
     line, only = MEASURED[name]
     # data that are made anew have times of their own, by which a run knows them again
