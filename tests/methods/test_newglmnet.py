@@ -561,3 +561,19 @@ def test_a_run_ends_where_its_reads_see_a_gap_that_its_columns_do_not(loss, monk
         assert len(fit(x, y, **options).result_.history) < 20
     with pytest.warns(bigclf.errors.ConvergenceWarning, match="a gap that falls no further"):
         assert len(bigclf.path(x, y, C=[0.1, 0.3, 1.0], **options).history) < 30
+
+
+def test_a_gap_that_only_roundings_make_ends_the_run():
+    """As those of float32 weights of columns far from 0: the columns were solved, twice, and no other violates."""
+    params = newglmnet.Params(1.0, 0.0, 0.0, 1.0, 0.0)
+    shared = newglmnet.begin(2, "float32", {})
+    found = columns.Found(2.0, 1e-6, 0.0, 1.0, (1.0, 1.0), 2, 2, 0, False)
+    shared.places[0] = 0
+    for rounds, ends in ((1, False), (2, True)):
+        newglmnet.taken(shared, found, np.array([0]), np.array([rounds, 0.0]), 1, 1e-3)
+        assert newglmnet.is_rounded(shared, params) == ends
+    shared.total[1] = 1.5  # a column that was not at hand
+    assert not newglmnet.is_rounded(shared, params)
+    shared.total[1] = 0.0
+    newglmnet.taken(shared, found._replace(gap=0.1), np.array([0]), np.array([3.0, 0.0]), 1, 1e-3)
+    assert not newglmnet.is_rounded(shared, params)

@@ -100,9 +100,10 @@ class Shared(NamedTuple):
 SUMS = ("total", "counts", "figures", *MOMENTS)
 # Places in ``scalars``: what the next read is for; the scale of the dual point and the factors of positive and negative
 # rows; rounds so far; slope from which a column is active in the next one; whether the last solution could go no
-# further, or was good enough as it began; relative gap that was certified last; whether columns that may matter were
-# left out.
+# further, or was good enough as it began, or (``REACHED``) is so now; relative gap that was certified last; whether
+# columns that may matter were left out.
 KIND, SCALE, PLUS, MINUS, ROUNDS, CUT, STUCK, GAP, PARTIAL = range(9)
+REACHED = -1.0
 
 
 class Params(NamedTuple):
@@ -225,7 +226,8 @@ def looked(loss: Loss, shared: Shared, params: Params, given: Given) -> Step:
     if of_path(shared):
         dual = min(dual, scaled_bound(shared, weights, params))
     gap = (primal - dual) / primal if primal > 0 else 0.0
-    stuck = scalars[STUCK] > 0 and gap >= 0.5 * scalars[GAP] and waiting(shared, params) <= most
+    held = scalars[STUCK] > 0 and waiting(shared, params) <= most
+    stuck = gap >= 0.5 * scalars[GAP] and (held or is_rounded(shared, params))
     step = Step(primal, dual, shared.weights.copy(), "stalled" if stuck else "", violation=most)
     scalars[GAP] = gap
     if given.resident and loss.regression and begins_narrow(shared, params):
@@ -281,6 +283,13 @@ def waiting(shared: Shared, params: Params) -> float:
     return float(np.max(np.abs(shared.total[:-1])[outside], initial=0.0)) - params.l1
 
 
+def is_rounded(shared: Shared, params: Params) -> bool:
+    """Whether only roundings can have made the gap of a read: the columns at hand were solved well enough, twice at
+    least, and no other violates. So float32 weights of columns far from 0 leave one that nothing lessens."""
+    scalars = shared.scalars
+    return bool(scalars[STUCK] == REACHED and scalars[ROUNDS] > 1 and waiting(shared, params) <= 0)
+
+
 def begins_narrow(shared: Shared, params: Params) -> bool:
     """Whether the first collection is to be of steep slopes alone: of rows that stay in memory a further read costs
     less than to solve the problem on all columns, unless few of these are left out."""
@@ -323,7 +332,7 @@ def solved(
     partial = bool(scalars[PARTIAL])
     found = solve(round_of, loss, columns, penalty(params), w, WITHIN * given.tol, int(scalars[ROUNDS]), partial,
                   given.idle, given.late, given.both, scaled=of_path(shared))  # fmt: skip
-    return taken(shared, found, chosen, w, columns.rows.size)
+    return taken(shared, found, chosen, w, columns.rows.size, given.tol)
 
 
 def solved_together(
@@ -339,7 +348,7 @@ def solved_together(
     begun = scalars[ROUNDS] > 0 or batch.weights is None
     w = held_at(shared, chosen) if begun else batch.weights.copy()
     found = batch.solve(round_of, loss, penalty(params), w, params.C, WITHIN * given.tol, int(scalars[ROUNDS]), given)
-    return taken(shared, found, chosen, w, batch.columns.rows.size, collector)
+    return taken(shared, found, chosen, w, batch.columns.rows.size, given.tol, collector)
 
 
 def held_at(shared: Shared, chosen: np.ndarray) -> np.ndarray:
@@ -349,14 +358,15 @@ def held_at(shared: Shared, chosen: np.ndarray) -> np.ndarray:
 
 
 def taken(
-    shared: Shared, found: Found, chosen: np.ndarray, w: np.ndarray, entries: int, collector: bool = True
+    shared: Shared, found: Found, chosen: np.ndarray, w: np.ndarray, entries: int, tol: float, collector: bool = True
 ) -> Step:
     """Take the solution on the columns ``chosen``; the next read certifies it. Columns are told of by who collected."""
     scalars = shared.scalars
     shared.weights[chosen] = as_they_are(w[:-1], shared.factors[chosen] if shared.factors.size else shared.factors)
     shared.weights[-1] = w[-1]
     stuck = found.stuck or (found.steps == 0 and scalars[PARTIAL] == 0)
-    scalars[[SCALE, PLUS, MINUS, STUCK]] = found.scale, *found.sides, float(stuck)
+    reached = REACHED if found.gap <= WITHIN * tol and scalars[PARTIAL] == 0 else 0.0
+    scalars[[SCALE, PLUS, MINUS, STUCK]] = found.scale, *found.sides, 1.0 if stuck else reached
     scalars[ROUNDS] += 1
     scalars[CUT] = NEARLY
     scalars[KIND] = PROOF if of_path(shared) else GRADIENT
