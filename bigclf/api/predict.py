@@ -202,7 +202,11 @@ def _as_one_file(
             raise
         named = None if len(paths) == 1 else (_free_name("file", result["columns"]), paths)
         write = write_csv if asked.joined else write_parquet
-        columns = write(targets, named, out, hidden, note)
+        try:
+            columns = write(targets, named, out, hidden, note)
+        except DataError:  # the same call would end as this one
+            files.remove_tree(hidden)
+            raise
         files.remove_tree(hidden)
     files.remove(note)  # nothing else is left then
     size = files.file_size(out)

@@ -238,11 +238,29 @@ def _one_schema(schemas: Sequence[pa.Schema], paths: Sequence[str]) -> pa.Schema
         for name in schema.names:
             own = [each.field(name) for each in (one, schema)]
             try:
-                joined = pa.unify_schemas([pa.schema([field]) for field in own], promote_options="permissive")
+                joined = _joined(own)
             except pa.ArrowException:
                 raise _differing(path, name, own[1].type, own[0].type) from None
-            one = one.set(one.get_field_index(name), joined.field(0))
+            one = one.set(one.get_field_index(name), joined)
     return one
+
+
+def _joined(fields: Sequence[pa.Field]) -> pa.Field:
+    """A field that holds the values of all; of dictionaries and views beside plain values as plain ones."""
+    import pyarrow as pa
+
+    kinds = [kind.value_type if pa.types.is_dictionary(kind := field.type) else kind for field in fields]
+    kinds = [pa.string() if pa.types.is_string_view(kind) else kind for kind in kinds]
+    plain = [field.with_type(kind) for field, kind in zip(fields, kinds, strict=True)]
+    with contextlib.suppress(pa.ArrowException):
+        return _unified(fields)
+    return _unified(plain)
+
+
+def _unified(fields: Sequence[pa.Field]) -> pa.Field:
+    import pyarrow as pa
+
+    return pa.unify_schemas([pa.schema([field]) for field in fields], promote_options="permissive").field(0)
 
 
 def _differing(path: str, name: str, kind: pa.DataType, other: pa.DataType) -> DataError:
@@ -258,11 +276,11 @@ def write_parquet(
     type that holds those of all files."""
     import pyarrow as pa
 
-    schemas = []
+    schemas, inputs = [], paths if named is None else named[1]
     for path in paths:
         with shards.open_parquet(path) as file:
             schemas.append(file.schema_arrow.remove_metadata())
-    schema = _one_schema(schemas, paths)
+    schema = _one_schema(schemas, inputs)
     whole = schema if named is None else schema.insert(0, pa.field(named[0], pa.string()))
     with (
         files.publishing(out, within=within, note=note) as beside,
@@ -271,7 +289,7 @@ def write_parquet(
     ):
         for k, path in enumerate(paths):
             for group in _row_groups(path):
-                columns = [_cast(group.column(field.name), field, path) for field in schema]
+                columns = [_cast(group.column(field.name), field, inputs[k]) for field in schema]
                 if named is not None:
                     columns.insert(0, texts_in_arrow([named[1][k]] * group.num_rows))
                 writer.write_table(pa.table(columns, schema=whole), row_group_size=max(group.num_rows, 1))

@@ -257,11 +257,15 @@ def test_one_file_of_parquet_has_types_that_hold_those_of_all(columns, tmp_path)
     with pytest.raises(DataError, match="2.parquet, column id: is string here and .* in another .* ends in .csv"):
         predict(columns["parquet"], [paths[1], paths[2]], out, progress=never)
     assert never.planned is None
-    with pytest.raises(DataError, match="0.parquet, column id: is int64 here and double in another file"):
+    with pytest.raises(DataError, match="column id: is int64 here and double in another file") as refused:
         predict(columns["parquet"], paths[:2], out)
+    assert refused.value.file == paths[0] and not [name for name in os.listdir(tmp_path) if name[0] == "."]
     pq.write_table(pa.table({"a": [1.0, -1.0], "t": ["red"] * 2, "id": [1, 2]}), paths[0])
     predict(columns["parquet"], paths[:2], out)
     assert pq.read_table(out)["id"].to_pylist() == [1.0, 2.0, 0.5, 1.0]
+    pq.write_table(pa.table({"a": [1.0], "t": ["red"], "id": pa.array(["w"]).dictionary_encode()}), paths[0])
+    predict(columns["parquet"], [paths[0], paths[2]], out, overwrite=True)
+    assert pq.read_table(out)["id"].to_pylist() == ["w", "u", "v"]
 
 
 def test_csv_of_files_whose_columns_differ_in_type(columns, tmp_path):
