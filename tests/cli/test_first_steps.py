@@ -626,6 +626,9 @@ def test_a_missing_label_of_a_table_of_numbers_comes_with_it_too(tmp_path, missi
     told = f"the label is missing; to leave such rows out (1 of 40 rows here), use {options} (features=bigclf.suggest("
     assert code == 3 and f"row 7, column answer: {told}" in said
     assert run("fit", tmp_path / "n.parquet", "--label", "answer", "-o", tmp_path / "m", *options.split())[0] == 0
+    by_role = "--columns", "label=answer", *options.split()  # "'Dataset' object is not iterable"
+    code, _, said = run("fit", tmp_path / "n.parquet", *by_role, "-o", tmp_path / "n")
+    assert code == 2 and "of a raw table, name them with --label and the like instead" in said
 
 
 def test_labels_that_pass_through_are_spelt_as_predictions(folder, tmp_path):

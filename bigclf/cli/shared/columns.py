@@ -142,6 +142,9 @@ class Asked(NamedTuple):
                     keywords["columns"] = {"features": "*", "label": self.said.pop("label")}
                     return None, None
             form = self.format or ("spec" not in self.said and format_by_name(data[0], self.said)) or None
+            if form and "columns" in keywords:
+                raise click.UsageError("--columns names the columns of Parquet that is read as it is; of a raw table, "
+                                       "name them with --label and the like instead")  # fmt: skip
             return form, features_of(self.said, data, form)
 
     def refuse_holdout(self, data: Sequence[str], form: str | None, names: Mapping[str, str]) -> NoReturn:
