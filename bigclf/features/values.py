@@ -413,7 +413,7 @@ def days(array: pa.Array, name: str, form: str | None, values: tuple[str, ...], 
     least = np.iinfo(np.int64).min
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
-    if pa.types.is_temporal(array.type):
+    if pa.types.is_temporal(array.type) and not pa.types.is_time(array.type):  # a time of day is no day
         stamps = pc.cast(array, pa.timestamp("us", array.type.tz if pa.types.is_timestamp(array.type) else None),
                          safe=False)  # fmt: skip
         return as_numpy(pc.fill_null(pc.cast(stamps, pa.int64()), least)).copy()

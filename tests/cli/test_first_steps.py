@@ -252,6 +252,10 @@ def test_parquet_of_columns_is_told_as_csv_is(tmp_path, folder):
         assert ("  label  y: 1 50.9 %, 0 49.1 %; missing in 3 rows" in csv) == bool(words)
     told = json.loads(run("inspect", tmp_path / "t.parquet", "--label", "y", "--json")[1])
     assert told["kind"] == "table" and told["label"]["missing"] == 3
+    times = {**rows, "at": pa.array([k % 3 for k in range(60)], pa.time32("s"))}
+    pq.write_table(pa.table(times), tmp_path / "times.parquet")  # no days: Arrow's error was told
+    told = json.loads(run("inspect", tmp_path / "times.parquet", "--label", "y", "--json")[1])
+    assert [one["kind"] for one in told["columns"] if one["column"] == "at"] == ["categorical"]
     numbers = pa.table({"n": [k * 7 % 5 for k in range(60)], "y": rows["y"]})
     pq.write_table(numbers, tmp_path / "n.parquet")  # it lacks labels
     assert "60 rows, 2 columns, parquet" in run("inspect", tmp_path / "n.parquet")[1]

@@ -685,7 +685,7 @@ def _date_column(name: str, column: pa.Array, text: pa.Array, about: str, distin
 
     bad: Bad = {}
     stamps = values.days(column, name, None, MISSING_VALUES, bad)
-    if pa.types.is_temporal(column.type) or not bad:
+    if (pa.types.is_temporal(column.type) and not pa.types.is_time(column.type)) or not bad:
         return Column(name, "date", _parts(stamps), about, distinct)
     if form := _date_form(text, name):
         stamps = values.days(column, name, form, MISSING_VALUES, {})
