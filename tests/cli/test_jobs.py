@@ -124,6 +124,7 @@ def test_environment_names_are_expanded(text, expected):
         (GOOD.replace("  tol:", "  tolerance:"), 14, "unknown key 'limits.tolerance'; did you mean tol. limits has"),
         (GOOD.replace("n_features: 123", "n_feature: 123"), 6, "unknown key 'n_feature' of convert"),
         (GOOD.replace("convert: {", "convert: {data: x, "), 6, "key 'data' of convert; did you mean data.source. "),
+        (GOOD.replace("convert: {", "columns: 'label=y'\n  convert: {"), 6, "such as {label: y}, not 'label=y'"),
         (GOOD.replace("algo: dcd", "algoo: dcd"), 8, "unknown key 'method.algoo'; did you mean algo. no method has it"),
         (GOOD.replace("${DATA}", "${MISSING}"), 3, "no MISSING"),
         (GOOD.replace("C: 1", "algo: pa"), 9, "'algo' appears twice"),

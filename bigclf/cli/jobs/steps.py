@@ -379,6 +379,9 @@ class Job:
         self._check_params(str(given.get("algo", "auto")), own)
         options["params"] = own
         if data.get("columns"):
+            if not isinstance(data["columns"], dict):
+                what = "'data.columns' says for each role which column has it, such as {label: y}"
+                raise self.fail(f"{what}, not {data['columns']!r}", "data", "columns")
             options["columns"] = ",".join(f"{role}={name}" for role, name in data["columns"].items())
         limits, cluster = self.table.get("limits", {}), self.table.get("cluster", {})
         first = {"data": data["train"], "output": self._model()}
