@@ -164,6 +164,9 @@ class Joining:
         else:
             self._failures += isinstance(answer, Failure) and answer.kind == "failed"
             self._tree.failed(task)
+            if answer is None and task.worker not in self._doubted:  # it may be dead, and nobody has said so yet
+                self._doubted.add(task.worker)
+                self._tree.lost(task.worker)
         if self._failures > self._retries:
             raise RunError(f"what groups came to could not be joined: {type(error).__name__}: {error}") from error
         if self._in_vain > MOST_IN_VAIN + 2 * len(self._round.refs):

@@ -1,13 +1,17 @@
 """The tree of a round: its shape is that of a mixture, whoever joins and whoever is lost."""
 
+import collections
 import random
+from types import SimpleNamespace
+from typing import NamedTuple
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigclf.cluster.holdings import Name
-from bigclf.cluster.joining import Line
+from bigclf.cluster.holdings import Joined, Name
+from bigclf.cluster.joining import Joining, Line
 from bigclf.cluster.tree import CUTS, Tree
 from bigclf.maths.deltas import Cut
 from bigclf.maths.mixing import FAN
@@ -163,3 +167,25 @@ def test_what_one_gave_away_stays_when_who_asked_for_it_dies():
     workers.visit(lost, next(iter(workers.pieces)))
     (task,) = workers.tree.tasks()
     assert workers.carry_out(task) and workers.tree.done and workers.root[Cut()] == (0, 1, 2)
+
+
+class Plain(NamedTuple):
+    weights: np.ndarray
+
+
+def test_a_dead_worker_is_asked_in_vain_only_until_another_can_be_asked():
+    job = SimpleNamespace(problems=[SimpleNamespace(setting=SimpleNamespace(rule=SimpleNamespace(by_place=True)))])
+    round = SimpleNamespace(states=[Plain(np.zeros(9))], refs=list(range(4)), version=1, todo=())
+    joining = Joining(job, round, 1, ["dead", "alive"], [(k, k + 1) for k in range(4)], stale=30.0, retries=0)
+    for group in range(4):
+        joining.hold(group, "dead" if group < 3 else "alive")
+    asked, missing = collections.Counter(), set()
+    while not joining.done:
+        for group in joining.missing():
+            missing.add(group)
+            joining.hold(group, "alive")
+        for task in joining.tasks():
+            asked[task.worker] += 1
+            dead = task.worker == "dead"
+            joining.heard(task, None if dead else Joined(task.first + len(task.sources), [], 0))
+    assert asked["dead"] == 1 and missing == {0, 1, 2}
