@@ -11,6 +11,7 @@ the counts, and the digest of the arrays.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,6 +24,7 @@ from bigclf.errors import DataError, MemoryBudgetError, SchemaError
 from bigclf.features.extract import Extracted
 from bigclf.features.spec import DATE_PARTS, MAX_BITS, Categorical, Date, Numeric, Spec, Text, parse, with_format
 from bigclf.features.tally import Tally, chained, estimate, packed
+from bigclf.features.truths import others
 from bigclf.files.json_fields import check_relations
 from bigclf.maths.block import writable
 from bigclf.maths.hashing import LEAST_H, fold, hash_names, index_of, sign_of
@@ -37,6 +39,8 @@ NUMBER, BINS, EXACT, PLACE, HASHED, TEXT = range(6)  # what is done with a raw f
 LEAST_BITS, MOST_BITS = 10, 24
 COLLIDING = 0.1  # of the hashed names, above which a user should know before training that they share an index
 WEEKDAYS = "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"
+UNKNOWN = "are none of the categories that are known; they count as zero"
+SHOWN = 3  # unknown categories of a column
 SPARSE = 16  # places for each distinct feature: about one in sixteen then shares its place with another
 
 
@@ -224,6 +228,7 @@ class Finisher:
         ]  # fmt: skip
         self._idf, self._idf_at = dense_idf(spec, learned)
         self._options = options
+        self._respelt = respelt(spec, learned)
 
     def check(self) -> None:
         """FieldError where the spec and what was learned are not of the same terms."""
@@ -235,7 +240,7 @@ class Finisher:
 
     def __call__(self, indptr: np.ndarray, codes: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, ...]:
         """indptr int64 [m+1], indices uint32, values float32 (or [0] where all are 1) of raw rows."""
-        out_indptr = np.zeros(indptr.size, np.int64)
+        codes, out_indptr = self._as_known(codes), np.zeros(indptr.size, np.int64)
         indices, out = np.empty(codes.size, np.uint32), np.empty(codes.size, np.float64)
         finish: Any = finish_rows
         n = finish(
@@ -251,14 +256,62 @@ class Finisher:
 
     def unknown(self, found: Extracted) -> tuple[np.ndarray, np.ndarray]:
         """Row and term, int64, of each category that is none of those known one by one, and so becomes no feature."""
-        learned, terms = self.learned, (found.codes >> np.uint64(32)).astype(np.int64)
+        learned, codes = self.learned, self._as_known(found.codes)
+        terms = (codes >> np.uint64(32)).astype(np.int64)
         lost = np.zeros(terms.size, bool)
         for t in np.flatnonzero(learned.kind == EXACT).tolist():
             mine = np.flatnonzero(terms == t)
             keys = learned.keys[learned.keys_at[t] : learned.keys_at[t + 1]]
-            lost[mine] = ~np.isin(found.codes[mine].astype(np.uint32), keys)
+            lost[mine] = ~np.isin(codes[mine].astype(np.uint32), keys)
         places = np.flatnonzero(lost)
         return np.searchsorted(found.indptr, places, "right") - 1, terms[places]
+
+    def _as_known(self, codes: np.ndarray) -> np.ndarray:
+        """The codes, other spellings of truths as those that are known."""
+        written, known = self._respelt
+        if not written.size:
+            return codes
+        places = np.minimum(np.searchsorted(written, codes), written.size - 1)
+        return np.where(written[places] == codes, known[places], codes)
+
+
+def category_hashes(term: Categorical, texts: Sequence[str]) -> np.ndarray:
+    """uint32 of each text as a category of the term."""
+    names, bounds = packed([text.encode() for text in texts])
+    hashes = np.empty(len(texts), np.uint32)
+    hash_names(np.frombuffer(f"{term.name}=".encode(), np.uint8).copy(), names, bounds, hashes)
+    return hashes
+
+
+def category_names(learned: Learned, t: int) -> list[str]:
+    """The categories of a term that are known one by one, in the order of their places."""
+    text, at = learned.names.tobytes(), learned.names_at[learned.keys_at[t] : learned.keys_at[t + 1] + 1].tolist()
+    return [text[a:b].decode("utf-8", "replace") for a, b in itertools.pairwise(at)]
+
+
+def unknown_warnings(spec: Spec, learned: Learned, tally: Tally) -> list[str]:
+    """What to say of categories of rows that are none of those learned of other rows: they become no feature."""
+    found, respelt_codes = [], respelt(spec, learned)[0]
+    for t in np.flatnonzero(learned.kind == EXACT).tolist():
+        known = {*learned.keys[learned.keys_at[t] : learned.keys_at[t + 1]].tolist()}
+        known |= {code - (t << 32) for code in respelt_codes.tolist() if code >> 32 == t}
+        new = sorted((-count, name) for h, (count, name) in tally.seen[t].table.items() if h not in known)
+        if new:
+            shown = [repr(name.decode("utf-8", "replace")) for _, name in new[:SHOWN]] + ["..."] * (len(new) > SHOWN)
+            cells = f"{-sum(count for count, _ in new):,} cells ({', '.join(shown)})"
+            found.append(f"column {spec.terms[t].name}: {cells} {UNKNOWN}")
+    return found
+
+
+def respelt(spec: Spec, learned: Learned) -> tuple[np.ndarray, np.ndarray]:
+    """Raw features, uint64, that are other spellings of truths (``truths.others``), ascending, and those meant."""
+    pairs = list[tuple[int, int]]()
+    for t in np.flatnonzero(learned.kind == EXACT).tolist():
+        term, told = spec.terms[t], others(category_names(learned, t))
+        written, known = category_hashes(term, list(told)), category_hashes(term, list(told.values()))
+        pairs += [((t << 32) + a, (t << 32) + b) for a, b in zip(written.tolist(), known.tolist(), strict=True)]
+    pairs.sort()
+    return np.array([a for a, _ in pairs], np.uint64), np.array([b for _, b in pairs], np.uint64)
 
 
 def idf_of(learned: Learned, counts: np.ndarray) -> np.ndarray:

@@ -63,17 +63,19 @@ class Rows(NamedTuple):
     notes: list[Callable[[Tally], None]] | None
     decimal: str
 
-    def numbers(self, name: str, written: str = "plain") -> np.ndarray:
+    def numbers(self, name: str, written: str = "plain", truths: bool = False) -> np.ndarray:
         """A column as float64 [m], NaN where missing."""
         column = raw.require(self.columns, name)
-        return raw.numbers(column, name, self.missing, self.bad, self.decimal, written)
+        return raw.numbers(column, name, self.missing, self.bad, self.decimal, written, truths)
 
     def numbers_of(self, terms: list[Numeric]) -> np.ndarray:
         """Columns of several terms as float64 [k, m]: together, unless one of them has to be looked at by itself."""
         columns = [raw.require(self.columns, term.column) for term in terms]
         plain = all(term.written == "plain" for term in terms)
         found = raw.numbers_together(columns, self.missing, self.decimal) if plain else None
-        return np.array([self.numbers(term.column, term.written) for term in terms]) if found is None else found
+        if found is not None:
+            return found
+        return np.array([self.numbers(term.column, term.written, truths=True) for term in terms])
 
 
 def extract(

@@ -13,6 +13,7 @@ import numpy as np
 
 from bigclf.errors import SchemaError
 from bigclf.features.arrow import FLOAT32_MAX, as_numpy
+from bigclf.features.truths import WORDS
 from bigclf.units import near
 
 if TYPE_CHECKING:
@@ -238,7 +239,13 @@ HINTED = {".": re.compile(COMMA), ",": re.compile(r"^[+-]?[\d. ]*\d([.,]\d+)+$")
 
 
 def numbers(
-    array: pa.Array, name: str, values: tuple[str, ...], bad: Bad, decimal: str = ".", written: str = "plain"
+    array: pa.Array,
+    name: str,
+    values: tuple[str, ...],
+    bad: Bad,
+    decimal: str = ".",
+    written: str = "plain",
+    truths: bool = False,
 ) -> np.ndarray:
     """float64 [m], NaN where missing; what is no number, or none that a shard could hold, is added to ``bad``.
 
@@ -246,6 +253,7 @@ def numbers(
     ----------
     decimal : what stands before the decimals of numbers that are text, "." or ",".
     written : "plain", or "grouped" as people write amounts (``ungrouped``).
+    truths : a column of nothing but true and false is 1 and 0, as one of bools is.
     """
     import pyarrow as pa
 
@@ -262,12 +270,27 @@ def numbers(
             strange = np.isnan(found) & ~absent
         except pa.ArrowInvalid:
             found, strange = _slow_numbers(cells)
+        if truths and strange.any() and (strange | absent).all():
+            found, strange = _as_truths(text, absent, found, strange)
         for row in np.flatnonzero(strange).tolist():
             value = text[row].as_py()
             bad.setdefault(row, f"column {name}: {_shown(value)} is not a number{_hint(value, decimal, written)}")
     for row in np.flatnonzero(np.abs(found) > FLOAT32_MAX).tolist():
         bad.setdefault(row, f"column {name}: {found[row]:g} is beyond the range of float32 ({FLOAT32_MAX:.3g})")
     return found
+
+
+def _as_truths(
+    text: pa.Array, absent: np.ndarray, found: np.ndarray, strange: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """1 and 0 where all that is there is a truth in some spelling; otherwise what was ``found``, and is ``strange``."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    yes, no = (as_numpy(pc.is_in(text, value_set=pa.array(words, text.type))) for words in WORDS)
+    if not (yes | no | absent).all():
+        return found, strange
+    return np.where(absent, np.nan, yes.astype(np.float64)), np.zeros_like(strange)
 
 
 def _hint(value: str, decimal: str, written: str) -> str:

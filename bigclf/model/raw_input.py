@@ -356,7 +356,11 @@ def as_shards(model: Model, data: Any, memory: float | str = "1GB", bad: BadRows
     with files.scratch() as scratch:
         learned = model.finisher.learned
         options = {"memory": memory, "workers": 1, "learned": learned, "directory": scratch, **bad._asdict()}
-        yield _any(converted(paths, spec, said=model.said_reader, **options), paths)
+        made = converted(paths, spec, said=model.said_reader, **options)
+        for warning in made.warnings:
+            if warning.endswith(encode.UNKNOWN):
+                log.warning("%s", warning)
+        yield _any(made, paths)
 
 
 def _any(rows: Dataset, data: files.Paths) -> Dataset:

@@ -458,6 +458,7 @@ def convert_columns(
         converter.check([source for source in raw.sources if not files.is_directory(source.path)], max_bad_fraction)
         if learned is None:
             _require_one_of(raw, converter.totals.labels)
+        new = [] if learned is None else encode.unknown_warnings(raw.spec, learned, converter.tally)
         learned = encode.learn(raw.spec, converter.tally) if learned is None else learned
         features = encode.described(raw.spec, learned)
         encode.save(learned, directory)
@@ -466,7 +467,7 @@ def convert_columns(
             encode.keep_finisher(directory, features["learned"]["digest"], encode.Finisher(raw.spec, learned))
         plan = converter.plan_columns(job, features, learned, chunk_nnz, shard_nnz)
         made = {**encode.report(raw.spec, learned), "unlabelled": converter.tally.unlabelled}
-        warnings = [*raw.notes, *converter.warnings(1), *collision_warnings(made), *spelt_alike(raw.spec)]
+        warnings = [*raw.notes, *converter.warnings(1), *collision_warnings(made), *spelt_alike(raw.spec), *new]
         if converter.tally.labels:
             rows = {text: converter.totals.labels[code] for code, text in converter.tally.labels.items()}
             several = raw.spec.label is not None and raw.spec.label.several

@@ -15,8 +15,9 @@ import numpy as np
 
 from bigclf import files
 from bigclf.errors import RunError
-from bigclf.features.encode import BINS, HASHED, TEXT
+from bigclf.features.encode import BINS, HASHED, TEXT, category_hashes, category_names
 from bigclf.features.spec import DATE_PARTS, Categorical, Date, Numeric
+from bigclf.features.truths import others
 from bigclf.version import __version__
 
 if TYPE_CHECKING:
@@ -48,7 +49,9 @@ static long trimmed(const char *field, const char **start) {
     return n;
 }
 
-/* A number into x: 1 where there is one, 0 where it is missing, -1 where it cannot be read. */
+static const char *const TRUTHS[] = {"true", "True", "TRUE", "false", "False", "FALSE"};
+
+/* A number, or a truth as 1 or 0, into x: 1 where there is one, 0 where it is missing, -1 where it cannot be read. */
 static int number(const char *field, double *x) {
     const char *start;
     char text[400], *end;
@@ -57,6 +60,8 @@ static int number(const char *field, double *x) {
     if (!n || n >= (long)sizeof text || memchr(start, 'x', (size_t)n) || memchr(start, 'X', (size_t)n)) return -1;
     memcpy(text, start, (size_t)n);
     text[n] = 0;
+    for (int k = 0; k < 6; k++)
+        if (!strcmp(text, TRUTHS[k])) return *x = k < 3, 1;
     *x = strtod(text, &end);
     return *end || *x != *x || fabs(*x) > 3.4028234663852886e38 ? -1 : 1;
 }
@@ -336,6 +341,10 @@ def _category(model: Model, t: int, term: Categorical, places: list[int]) -> str
         sign = "(int32_t)h < 0 ? -1 : 1" if spec.signed else "1"
         size = "((int32_t)h < 0 ? (uint32_t)-(int64_t)(int32_t)h : h)"
         return f"{lines}    {guard}add(scores, {first} + (int)({size} % {2**learned.bits}u), {sign});\n"
+    told = others(category_names(learned, t))
+    pairs = zip(*(category_hashes(term, list(texts)).tolist() for texts in (told, told.values())), strict=True)
+    known = " else ".join(f"if (h == {written}u) h = {meant}u;" for written, meant in pairs)
+    lines += f"    {known}\n" * bool(known)
     return (f"{lines}    {guard}if ((place = place_in(KEYS + {a}, {b - a}, h)) >= 0) "
             f"add(scores, {first} + place, 1);\n")  # fmt: skip
 

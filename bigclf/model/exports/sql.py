@@ -18,8 +18,9 @@ import numpy as np
 from bigclf import files
 from bigclf.data.arrays import listed_names
 from bigclf.errors import RunError
-from bigclf.features.encode import BINS, HASHED, TEXT
+from bigclf.features.encode import BINS, HASHED, TEXT, category_names
 from bigclf.features.spec import DATE_PARTS, Categorical, Date, Numeric
+from bigclf.features.truths import others
 from bigclf.version import __version__
 
 if TYPE_CHECKING:
@@ -199,18 +200,15 @@ class _Terms(NamedTuple):
 
     def _category(self, t: int, term: Categorical) -> str:
         first = int(self.learned.first[t])
-        start, end = int(self.learned.keys_at[t]), int(self.learned.keys_at[t + 1])
-        names = [self._key(k) for k in range(start, end)]
-        values = [(_text(name), float(w)) for name, w in zip(names, self.weights[first:].tolist(), strict=False)]
+        names = category_names(self.learned, t)
+        weights = dict(zip(names, self.weights[first:].tolist(), strict=False))
+        weights |= {text: weights[name] for text, name in others(names).items()}
+        values = [(_text(name), float(w)) for name, w in weights.items()]
         texts = [f"CASE WHEN {self._missing(name)} THEN '' ELSE {self._trimmed(name)} END" for name in term.columns]
         said = texts[0] if len(texts) == 1 else "(" + " || '&' || ".join(texts) + ")"
         said = f"lower({said})" if term.lowercase else said
         ignored = len(texts) == 1 and term.missing != "indicator"
         return _chosen(self._missing(term.columns[0]) if ignored else "", 0.0, said, values)
-
-    def _key(self, k: int) -> str:
-        a, b = self.learned.names_at[k : k + 2].tolist()
-        return self.learned.names[a:b].tobytes().decode()
 
     def _trimmed(self, column: str) -> str:
         trim = "trim" if self.dialect == "duckdb" else "btrim"

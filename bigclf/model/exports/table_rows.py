@@ -7,6 +7,7 @@ bigclf, and is written for few rows at a time.
 import datetime
 import decimal
 import functools
+import itertools
 import json
 import math
 import re
@@ -21,6 +22,8 @@ PARTS = {"month": 12, "day": 31, "weekday": 7, "hour": 24}  # of dates that are 
 BLANK = " \t\n\v\f\r"
 MOST = float(np.finfo(np.float32).max)
 WORD = 0xFFFFFFFF
+TRUTHS = {text: words for words in (("true", "True", "TRUE"), ("false", "False", "FALSE")) for text in words}
+TRUTHS |= {"1": TRUTHS["true"], "0": TRUTHS["false"]}
 
 
 def is_table(X: object) -> bool:
@@ -165,6 +168,8 @@ def number_of(value: Any, missing: set[str], point: str) -> float:
         text = value.strip(BLANK)
         if text in missing:
             return math.nan
+        if text not in ("1", "0") and (words := TRUTHS.get(text)):
+            return float(words[0] == "true")
         if point == ",":
             text = text.replace(".", "?").replace(",", ".")
         try:
@@ -196,6 +201,14 @@ def ungrouped(text: str, point: str) -> str:
     if not re.fullmatch(rf"{amount}|\({amount}\)", text, re.ASCII):
         return text
     return "-" * text.startswith("(") + re.sub(rf"[^0-9{point}-]", "", text)
+
+
+def spellings(text: str) -> Iterator[str]:
+    """A category (of a cross the texts with "&" between), and then what truths in it may be written as."""
+    yield text
+    parts = text.split("&")
+    if any(part in TRUTHS for part in parts):
+        yield from ("&".join(some) for some in itertools.product(*(TRUTHS.get(part, (part,)) for part in parts)))
 
 
 def text_of(value: object) -> str | None:
@@ -373,10 +386,11 @@ class Table:
             return []
         said = "&".join("" if gone else str(text) for text, gone in zip(texts, absent, strict=True))
         said = said.lower() if term.get("lowercase") else said
-        h = hash_of(f"{'&'.join(_columns(term))}={said}".encode())
+        lead = f"{'&'.join(_columns(term))}="
         if self.kind[t] == HASHED:
-            return [self._hashed(t, h)]
-        k = _place_in(self.keys[t], h)
+            return [self._hashed(t, hash_of(f"{lead}{said}".encode()))]
+        found = (_place_in(self.keys[t], hash_of(f"{lead}{text}".encode())) for text in spellings(said))
+        k = next((place for place in found if place is not None), None)
         return [] if k is None else [(self.first[t] + k, 1.0)]
 
     def _hashed(self, t: int, h: int) -> tuple[int, float]:

@@ -1,0 +1,35 @@
+"""Truths among categories: what one format writes ``true``, another writes ``True``, ``TRUE`` or 1.
+
+A category is told by its text. Where what was learned holds one spelling of a truth and rows come with another, the
+rows mean the one that is known; a spelling that is known itself stays what it is.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+
+WORDS = (("true", "True", "TRUE"), ("false", "False", "FALSE"))
+DIGITS = ("1", "0")  # which may be codes: they stand for a word that is known, and no word for them
+MEANT = {text: words for words, digit in zip(WORDS, DIGITS, strict=True) for text in (*words, digit)}
+WRITTEN = {word: (*words, digit) for words, digit in zip(WORDS, DIGITS, strict=True) for word in words}
+
+
+def meant(text: str) -> Iterator[str]:
+    """The categories that ``text`` (of a cross the texts with "&" between) may stand for, in the order of trial."""
+    return _variants(text, MEANT)
+
+
+def others(known: Iterable[str]) -> dict[str, str]:
+    """The category that is meant by each text that is none of those ``known``, but another spelling of one."""
+    names = set(known)
+    written = {text for name in names for text in _variants(name, WRITTEN)} - names
+    return {text: next(name for name in meant(text) if name in names) for text in sorted(written)}
+
+
+def _variants(text: str, spellings: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
+    """The texts with each part of ``text`` in all its spellings, but for ``text`` itself."""
+    parts = text.split("&")
+    if any(part in spellings for part in parts):
+        made = ("&".join(some) for some in itertools.product(*(spellings.get(part, (part,)) for part in parts)))
+        yield from (one for one in made if one != text)

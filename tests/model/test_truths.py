@@ -1,0 +1,90 @@
+"""A column of truths is the same column, whichever way a format writes true and false."""
+
+import csv
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from model.test_c import Compiled
+
+import bigclf
+from bigclf.features.truths import meant, others
+from bigclf.model.exports.table_rows import number_of
+
+QUIET = {"progress": False, "algo": "dcd", "tol": 1e-2}
+
+
+def frame(n=120):
+    rng = np.random.default_rng(3)
+    a, b = rng.random((2, n)) < 0.5
+    kind = rng.choice(["u", "v"], n)
+    return pd.DataFrame({"a": a, "b": b, "kind": kind, "y": np.where(a ^ (kind == "u") & b, "yes", "no")})
+
+
+def written(table, folder, words):
+    """The same rows in each format: CSV with these words, JSON lines, Parquet."""
+    texts = table.copy()
+    for name in ("a", "b"):
+        texts[name] = np.where(table[name], *words)
+    texts.to_csv(folder / "r.csv", index=False)
+    table.to_json(folder / "r.jsonl", orient="records", lines=True)
+    table.to_parquet(folder / "r.parquet")
+    return folder / "r.csv", folder / "r.jsonl", folder / "r.parquet"
+
+
+@pytest.mark.parametrize("learned, words", [(0, ("True", "False")), (2, ("TRUE", "FALSE")), (2, ("1", "0"))])
+def test_a_model_of_one_format_scores_the_others(tmp_path, caplog, learned, words):
+    files = written(frame(), tmp_path, words)
+    spec = {"label": "y", "features": [{"categorical": ["a", "kind"]}, {"cross": ["a", "b", "kind"]}]}
+    model = bigclf.fit(files[learned], features=spec, **QUIET)
+    expected = model.decision_function(files[learned])
+    assert np.unique(expected).size == 8
+    for rows in (*files, frame()):
+        np.testing.assert_array_equal(model.decision_function(rows), expected)
+    accuracy = {bigclf.evaluate(model, rows).accuracy for rows in files}
+    assert len(accuracy) == 1 and min(accuracy) > 0.9 and not caplog.messages
+    model.export(tmp_path / "m.c", "c")
+    model.export(tmp_path / "m.py", "numpy")
+    compiled = Compiled(tmp_path / "m.c", 1)
+    with open(files[0], newline="") as file:
+        records = list(csv.DictReader(file))
+    scores = [compiled.scores([one[name] for name in ("a", "kind", "b")])[1][0] for one in records]
+    np.testing.assert_allclose(scores, expected, rtol=1e-12)
+    code = "import csv, m; print(*m.decision_function(list(csv.DictReader(open('r.csv')))).tolist())"
+    said = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True, text=True)
+    np.testing.assert_allclose(list(map(float, said.stdout.split())), expected, rtol=1e-12)
+
+
+def test_a_column_of_numbers_takes_truths_where_it_holds_nothing_else(tmp_path):
+    files = written(frame(), tmp_path, ("True", "False"))
+    model = bigclf.fit(files[2], features={"label": "y", "features": [{"numeric": ["a", "b"]}]}, **QUIET)
+    expected = model.decision_function(files[2])
+    for rows in files:
+        np.testing.assert_array_equal(model.decision_function(rows), expected)
+    text = files[0].read_text().splitlines()
+    text[5] = text[5].replace("True", "7").replace("False", "7")
+    files[0].write_text("\n".join(text))
+    with pytest.raises(bigclf.errors.DataError, match="column a: 'True' is not a number|column a: 'False' is not"):
+        model.decision_function(files[0])
+
+
+def test_evaluate_names_categories_that_are_not_known(tmp_path, caplog):
+    files = written(frame(), tmp_path, ("yes", "no"))
+    spec = {"label": "y", "features": [{"categorical": ["a", "kind"]}]}
+    model = bigclf.fit(files[2], features=spec, **QUIET)
+    bigclf.evaluate(model, files[0])
+    assert [one for one in caplog.messages if "column a: 120 cells (" in one and "'yes'" in one]
+
+
+def test_what_a_text_may_stand_for():
+    assert list(meant("TRUE")) == ["true", "True"] and list(meant("0")) == ["false", "False", "FALSE"]
+    assert list(meant("x")) == [] and "u&true" in meant("u&1")
+    assert others(["True", "1", "x"]) == {"true": "True", "TRUE": "True"}  # what is known stays what it is
+    assert others(["1", "0"]) == {}  # codes
+    assert others(["True", "true"]) == {"TRUE": "true", "1": "true"}
+
+
+def test_a_scorer_of_single_rows_takes_truths_as_numbers():
+    assert [number_of(text, set(), ".") for text in ("True", "FALSE", "1", "0")] == [1, 0, 1, 0]
