@@ -285,16 +285,17 @@ def category_hashes(term: Categorical, texts: Sequence[str]) -> np.ndarray:
 
 def category_names(learned: Learned, t: int) -> list[str]:
     """The categories of a term that are known one by one, in the order of their places."""
-    text, at = learned.names.tobytes(), learned.names_at[learned.keys_at[t] : learned.keys_at[t + 1] + 1].tolist()
-    return [text[a:b].decode("utf-8", "replace") for a, b in itertools.pairwise(at)]
+    at = learned.names_at[learned.keys_at[t] : learned.keys_at[t + 1] + 1]
+    text, starts = learned.names[at[0] : at[-1]].tobytes(), (at - at[0]).tolist()
+    return [text[a:b].decode("utf-8", "replace") for a, b in itertools.pairwise(starts)]
 
 
 def unknown_warnings(spec: Spec, learned: Learned, tally: Tally) -> list[str]:
     """What to say of categories of rows that are none of those learned of other rows: they become no feature."""
-    found, respelt_codes = [], respelt(spec, learned)[0]
+    found, written = [], [divmod(code, 2**32) for code in respelt(spec, learned)[0].tolist()]
     for t in np.flatnonzero(learned.kind == EXACT).tolist():
         known = {*learned.keys[learned.keys_at[t] : learned.keys_at[t + 1]].tolist()}
-        known |= {code - (t << 32) for code in respelt_codes.tolist() if code >> 32 == t}
+        known |= {h for term, h in written if term == t}
         new = sorted((-count, name) for h, (count, name) in tally.seen[t].table.items() if h not in known)
         if new:
             shown = [repr(name.decode("utf-8", "replace")) for _, name in new[:SHOWN]] + ["..."] * (len(new) > SHOWN)
@@ -307,7 +308,9 @@ def respelt(spec: Spec, learned: Learned) -> tuple[np.ndarray, np.ndarray]:
     """Raw features, uint64, that are other spellings of truths (``truths.others``), ascending, and those meant."""
     pairs = list[tuple[int, int]]()
     for t in np.flatnonzero(learned.kind == EXACT).tolist():
-        term, told = spec.terms[t], others(category_names(learned, t))
+        if not (told := others(category_names(learned, t))):
+            continue
+        term = spec.terms[t]
         written, known = category_hashes(term, list(told)), category_hashes(term, list(told.values()))
         pairs += [((t << 32) + a, (t << 32) + b) for a, b in zip(written.tolist(), known.tolist(), strict=True)]
     pairs.sort()
