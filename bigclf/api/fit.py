@@ -33,7 +33,8 @@ from bigclf.api.stall import Stall, watched
 from bigclf.api.turns import in_turns, require_room, turns_of
 from bigclf.cluster.carried_rows import RowsAside
 from bigclf.compiled.jit import cpu_type
-from bigclf.data.arrays import listed_names, require_same_names
+from bigclf.data.arrays import plain_names, require_same_names
+from bigclf.data.dataset import Dataset
 from bigclf.errors import ClusterError, Interrupted, ModelFormatError, RunError, masked
 from bigclf.files.json_fields import FieldError, check_fields
 from bigclf.model.model import Model, load
@@ -500,7 +501,8 @@ def _signals() -> Iterator[Callable[[], str | None]]:
 
 def _start_from(run: Run, init: Model, source: Rows) -> None:
     """Begin with the weights of a model; of features and classes that it does not know they are 0."""
-    mine, its = listed_names(init.features), listed_names(source.features)
+    mine = plain_names(init.features, init.columns.get("features"))
+    its = plain_names(source.features, source.layout.values if isinstance(source, Dataset) else None)
     if mine is not None and its is not None:
         require_same_names(mine, its[: len(mine)])
     given, init = init, grown(init, source.n_features, source.classes, source.feature_ids)

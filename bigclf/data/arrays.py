@@ -401,6 +401,12 @@ def listed_names(features: Mapping[str, object]) -> list[str] | None:
     return names if isinstance(names, list) else None
 
 
+def plain_names(features: Mapping[str, object], told: object) -> list[str] | None:
+    """Names of the columns of numbers that are the features as they are, ``told`` where files were read by them; None
+    where they are not known."""
+    return list(told) if isinstance(told, list | tuple) else listed_names(features)
+
+
 def counted_from(features: Mapping[str, object]) -> int:
     """The number that feature 0 has in the text that rows or a model were made of, as ``features`` tell: 1 of svmlight;
     0 also of older ones, which do not tell."""
@@ -419,18 +425,24 @@ def require_same_names(trained_on: Sequence[str], given: Sequence[str]) -> None:
     ------
     ValueError : naming the first that differs.
     """
+    if told := names_differ(trained_on, given):
+        way = "" if "other columns" in told else "; give them as X[model.features['names']]"
+        raise ValueError(f"X has {told}{way}")
+
+
+def names_differ(trained_on: Sequence[str], given: Sequence[str]) -> str:
+    """In what the columns that are given differ from those that a model was trained on; "" where they do not."""
     mine, its = list(trained_on), list(given)
     if mine == its:
-        return
+        return ""
     new, gone = ([name for name in one if name not in other] for one, other in ((its, mine), (mine, its)))
     if new or gone:
         told = [f"{what} {', '.join(map(repr, names[:5]))}{', ...' * (len(names) > 5)}"
                 for what, names in (("unknown to it", new), ("missing", gone)) if names]  # fmt: skip
-        raise ValueError(f"X has other columns than the model was trained on: {'; '.join(told)}")
+        return f"other columns than the model was trained on: {'; '.join(told)}"
     at = next((k for k, pair in enumerate(zip(mine, its, strict=False)) if pair[0] != pair[1]), len(mine))
     there, wanted = its[at] if at < len(its) else None, mine[at] if at < len(mine) else None
-    raise ValueError(f"X has its columns in another order than the model was trained on: column {at} is {there!r} and "
-                     f"was {wanted!r}; give them as X[model.features['names']]")  # fmt: skip
+    return f"its columns in another order than the model was trained on: column {at} is {there!r} and was {wanted!r}"
 
 
 def sparse_of(X: object) -> scipy.sparse.csr_matrix | None:

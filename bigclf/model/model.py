@@ -32,8 +32,10 @@ from bigclf.data.arrays import (
     FROM_0,
     column_names,
     listed_names,
+    names_differ,
     no_numbers_text,
     not_finite,
+    plain_names,
     require_same_names,
     sparse_of,
 )
@@ -1061,17 +1063,37 @@ def is_stored(X: object) -> TypeGuard[Stored]:
 
 
 def require_same_columns(model: Model, dataset: Dataset) -> None:
-    """Refuse shards whose raw columns were made features by other means, frequencies or dictionaries than the model's.
+    """Refuse rows of other columns than the model's, and shards whose raw columns were made features by other means,
+    frequencies or dictionaries.
 
     Raises
     ------
-    DataError : saying how to convert them.
+    DataError : naming the columns, or saying how to convert them.
     """
+    _require_same_numbers(model, dataset)
     mine, its = model.features, dataset.features
     if is_columns(mine) and is_columns(its) and mine["learned"]["digest"] != its["learned"]["digest"]:
         raise DataError("these shards were made with what was learned of other rows than the model's; give the model "
                         "the raw files, or convert them with its features (convert --features-of MODEL)",
                         file=dataset.files[0])  # fmt: skip
+
+
+def _require_same_numbers(model: Model, dataset: Dataset) -> None:
+    """The same of columns of numbers that are features as they are, where both sides know the names of theirs."""
+    mine = plain_names(model.features, model.columns.get("features"))
+    its, path = plain_names(dataset.features, dataset.layout.values), dataset.files[0]
+    if mine and is_columns(dataset.features):
+        raise DataError(f"these shards hold features made of raw columns, and the model takes the columns {_some(mine)}"
+                        " as they are: give it rows with these, or train a model on the table", file=path)  # fmt: skip
+    if its and is_columns(model.features):
+        raise DataError(f"the columns {_some(its)} are features as they are here, and the model makes features of the "
+                        "raw columns: give it the file itself", file=path)  # fmt: skip
+    if mine and its and (told := names_differ(mine, its)):
+        raise DataError(f"the file has {told}", file=path)
+
+
+def _some(names: list[str], most: int = 5) -> str:
+    return ", ".join(names[:most]) + ", ..." * (len(names) > most)
 
 
 def unseen_text(count: int, n_features: int) -> str:

@@ -33,7 +33,7 @@ from bigclf.conversion.text import readers
 from bigclf.conversion.text.in_order import DIFFER, TextRows
 from bigclf.conversion.text.label_lists import are_lists
 from bigclf.conversion.text.pieces import PIECE, look_at
-from bigclf.data.arrays import Arrays
+from bigclf.data.arrays import Arrays, plain_names
 from bigclf.data.bad_rows import MOST_BAD
 from bigclf.data.dataset import MANIFEST, Dataset, Stored
 from bigclf.errors import DataError, SchemaError
@@ -377,7 +377,12 @@ def first_file(data: files.Paths) -> str:
 
 
 def text_format(model: Model, data: object) -> str | None:
-    """What text of rows that are sparse already ``data`` is, for a model of such rows; None where it is none."""
+    """What text of rows that are sparse already ``data`` is, for a model of such rows; None where it is none.
+
+    Raises
+    ------
+    DataError : it is a table of text, and the model takes columns of Parquet as they are.
+    """
     if encode.is_columns(model.features) or not is_stored(data) or isinstance(data, Dataset):
         return None
     try:
@@ -385,6 +390,11 @@ def text_format(model: Model, data: object) -> str | None:
         form = format_by_look(path)
     except (DataError, OSError):  # whoever opens it tells what is wrong
         return None
+    if form in COLUMNS and form != "text" and (names := plain_names(model.features, model.columns.get("features"))):
+        shown = ", ".join(names[:5]) + ", ..." * (len(names) > 5)
+        raise DataError(f"a table as {form}, and the model takes columns of Parquet as they are ({shown}): write them "
+                        'as Parquet, or train on the table with --format parquet (format="parquet")',
+                        file=path)  # fmt: skip
     said = model.features.get("reader", {}).get("format")
     if form is None or said:
         return None if form is None else said

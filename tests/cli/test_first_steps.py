@@ -635,6 +635,34 @@ def test_a_missing_label_of_a_table_of_numbers_comes_with_it_too(tmp_path, missi
     assert code == 2 and "of a raw table, name them with --label and the like instead" in said
 
 
+def test_parquet_of_numbers_alone_is_told_from_a_table(tmp_path, folder):
+    """... by ``fit``, in words, and by what the model takes after it: no rows of other columns."""
+    rows = {"a": [k * 37 % 11 / 8 for k in range(40)], "b": [k % 5 for k in range(40)], "y": [k % 2 for k in range(40)]}
+    plain, model = tmp_path / "n.parquet", tmp_path / "m"
+    pq.write_table(pa.table(rows), plain)
+    pa_csv.write_csv(pa.table(rows), tmp_path / "n.csv")
+    code, _, said = run("fit", plain, "--label", "y", "--algo", "pa1", "-o", model)
+    assert code == 0 and "all columns of " in said and "not scaled" in said and "add --format parquet" in said
+    code, _, said = run("fit", plain, "--label", "y", "--algo", "pa1", "--format", "parquet", "-o", tmp_path / "t")
+    assert code == 0 and "all columns" not in said and run("evaluate", tmp_path / "t", tmp_path / "n.csv")[0] == 0
+    assert run("convert", plain, tmp_path / "s", "--label", "y")[0] == 0
+    pq.write_table(pa.table(rows).select(["y", "b", "a"]), tmp_path / "order.parquet")
+    assert run("evaluate", model, tmp_path / "order.parquet")[0] == 0  # found by their names
+    for verb, more in (("evaluate", ()), ("predict", ("-o", tmp_path / "p"))):
+        code, _, said = run(verb, model, tmp_path / "s", *more)
+        assert code == 3 and "made of raw columns, and the model takes the columns a, b as they are" in said
+        code, _, said = run(verb, model, tmp_path / "n.csv", *more)
+        assert code == 3 and "a table as csv, and the model takes columns of Parquet as they are (a, b)" in said
+    asked = {"features": "*", "label": "y"}
+    with pytest.raises(DataError, match="another order than the model was trained on: column 0 is 'b' and was 'a'"):
+        bigclf.evaluate(bigclf.load(model), bigclf.Dataset(tmp_path / "order.parquet", columns=asked))
+    with pytest.raises(DataError, match="columns a, b are features as they are here, and the model makes features"):
+        bigclf.evaluate(bigclf.load(tmp_path / "t"), bigclf.Dataset(plain, columns=asked))
+    with pytest.raises(ValueError, match="in another order"):
+        swapped = bigclf.Dataset(tmp_path / "order.parquet", columns=asked)
+        bigclf.fit(swapped, algo="pa1", init=bigclf.load(model), progress=False)
+
+
 def test_labels_that_pass_through_are_spelt_as_predictions(folder, tmp_path):
     blank = table(tmp_path / "blank.csv", rows=[row.replace(",yes", ", yes ") for row in ROWS])
     assert run("predict", folder / "m.bigclf", blank, "-o", tmp_path / "p")[0] == 0

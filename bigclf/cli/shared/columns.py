@@ -25,6 +25,10 @@ Features: TypeAlias = "Spec | Model | Dataset"  # what says which features raw c
 Command = TypeVar("Command", bound=Callable[..., object])
 READER = ("header", "names", "skip_lines", "separator", "decimal", "encoding", "multiline")
 LABEL = ("label", "label_separator")
+AS_THEY_ARE = (
+    "all columns of {} are numbers: they are the features as they are, not scaled, and the model takes Parquet with"
+    " these columns; to read it as a table, as CSV is, add --format parquet"
+)
 OPTIONS = ("spec", "features_of", *LABEL, "numeric", "categorical", "text", "date", "hash_bits", *READER)
 
 
@@ -140,6 +144,7 @@ class Asked(NamedTuple):
                 label = self.said["label"]
                 if isinstance(label, str) and are_plain(data, label):  # as `fit(data, y=...)` takes them
                     keywords["columns"] = {"features": "*", "label": self.said.pop("label")}
+                    terminal.say("note:", AS_THEY_ARE.format(data[0]), "yellow")
                     return None, None
             form = self.format or ("spec" not in self.said and format_by_name(data[0], self.said)) or None
             if form and "columns" in keywords:
