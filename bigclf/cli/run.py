@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
+import re
 
 import click
 
@@ -14,6 +16,8 @@ from bigclf.cli.jobs.steps import Job, JobError, Step, read_job
 from bigclf.cli.shared import flags, terminal
 from bigclf.cli.shared.outputs import inputs, models_read, of, refuse_inputs
 
+NO_VALUES = ("to", "or", "and", "is", "for", "says", "with", "of", "in", "beside", "needs", "has", "names")  # of prose
+OPTION = re.compile(r"(?<![\w-])(--[a-zA-Z][\w-]*)( [^\s,;:?()]+)?")
 MAKE_MODELS = ("fit", "calibrate", "forget", "import")
 MADE_ANEW = ("calibrate", "evaluate", "report", "export", "import")  # on resume; others keep what is finished
 
@@ -81,13 +85,14 @@ def carry_out(
     keep_resolved(job)
     clear_after_conversions(job)
     results, record = [], record_of(job)
+    own = frozenset(flag for param in ctx.command.params for flag in param.opts)
     with terminal.resumable(again) as way:
         for step, inner in steps:
             written = [*results_of(inner)] if _is_made_anew(step) else []
             if ctx.params.get("resume") and not ctx.params.get("overwrite"):
                 record.refuse_foreign(written)  # one that came meanwhile
             with record.writing(written, inner.params.get("overwrite", False)):
-                results.append(run_step(step, inner, as_json))
+                results.append(run_step(step, inner, as_json, own))
             way.begun = True
     if as_json:
         terminal.emit_json({"job": job.table, "steps": results})
@@ -202,26 +207,44 @@ def _is_converted(step: Step, inner: click.Context) -> bool:
     return step.command == "convert" and files.exists(inner.params["out"])
 
 
-def run_step(step: Step, inner: click.Context, quiet: bool) -> dict[str, object]:
-    """Run one command; its result as plain values when ``quiet``, else printed under a line that names it."""
+def run_step(step: Step, inner: click.Context, quiet: bool, own: frozenset[str]) -> dict[str, object]:
+    """Run one command; its result as plain values when ``quiet``, else printed under a line that names it; ``own`` :
+    options of the command that runs the job."""
     if not quiet:
         name = click.style(f"\n{terminal.RULE} {step.command} ", fg="cyan", bold=True)
         click.echo(name + click.style("─" * 40, dim=True))
     output, code = io.StringIO(), 0
-    with contextlib.redirect_stdout(output) if quiet else contextlib.nullcontext(), inner:
+    with (
+        contextlib.redirect_stdout(output) if quiet else contextlib.nullcontext(),
+        terminal.rewriting(functools.partial(in_keys, step=step, command=inner.command, own=own)),
+        inner,
+    ):
         try:
             inner.command.invoke(inner)
         except click.exceptions.Exit as end:
             code = end.exit_code
-        except click.UsageError as error:
-            told = error.format_message()
-            if "--" in told:  # a job has no options
-                told += "; in a job, --NAME VALUE is NAME: VALUE, a key of its section or step (bigclf help jobs)"
-            raise click.UsageError(told, inner) from None
     if code not in (0, terminal.LIMITS):
         raise click.exceptions.Exit(code)
     text = output.getvalue()
     return {"command": step.command, "exit_code": code, "result": json.loads(text) if text.strip() else None}
+
+
+def in_keys(text: str, step: Step, command: click.Command, own: frozenset[str]) -> str:
+    """Advice in the words of a job, which has no options: ``--label COL`` is ``method.label: COL``, or ``label: COL``
+    in a step. What stands in a command to be copied stays, and so do options that ``run`` has of its ``own``."""
+    params = {flag: param for param in command.params for flag in param.opts if flag not in own}
+
+    def as_key(found: re.Match[str]) -> str:
+        param, value = params.get(found[1]), found[2] or ""
+        name = None if param is None else step.key_of(param)
+        if name is None:
+            return found[0]
+        is_value = value and value.strip() not in NO_VALUES and not getattr(param, "is_flag", False)
+        return f"{name}:{value}" if is_value else name + value
+
+    parts = re.split(r"(`[^`]*`|\(see [^)]*\))", text)
+    made = [part if k % 2 else re.sub(OPTION, as_key, part) for k, part in enumerate(parts)]
+    return "".join(made) + ("" if made == parts else " (keys of the job: bigclf help jobs)")
 
 
 def keep_resolved(job: Job) -> None:

@@ -217,8 +217,18 @@ def test_what_a_step_wants_is_told_in_the_words_of_a_job(tmp_path):
     path = tmp_path / "job.yaml"
     path.write_text(f"steps:\n  - fit: {{data: {tmp_path}/t.csv, output: {tmp_path}/m}}\n")
     done = CliRunner().invoke(main, ["run", str(path)])
-    assert done.exit_code == 2 and "did you mean --label b" in done.output
-    assert "in a job, --NAME VALUE is NAME: VALUE, a key of its section or step (bigclf help jobs)" in done.output
+    told = "did you mean {0}: b or {0}: a? `bigclf inspect FILE --suggest` lists all the columns (see "
+    assert done.exit_code == 2 and told.format("label") in done.output
+    path.write_text(f"data: {{train: {tmp_path}/t.csv}}\noutputs: {{model: {tmp_path}/m}}\n")
+    done = CliRunner().invoke(main, ["run", str(path)])
+    assert done.exit_code == 2 and told.format("method.label") in done.output
+    path.write_text(f"data: {{train: {tmp_path}/t.csv, label: b}}\n")
+    done = CliRunner().invoke(main, ["run", str(path)])
+    assert done.exit_code == 2 and "unknown key 'data.label'; did you mean method.label? data has" in done.output
+    (tmp_path / "t.csv").write_text("age,town\n" + "1,x\n3,\n3,z\n" * 9)  # a row without a label: an error of the data
+    path.write_text(f"steps:\n  - fit: {{data: {tmp_path}/t.csv, output: {tmp_path}/m, label: town}}\n")
+    done = CliRunner().invoke(main, ["run", str(path)])
+    assert done.exit_code == 3 and "use on_bad_rows: skip max_bad_fraction: 0.3" in done.output
 
 
 def test_files_that_are_no_jobs(tmp_path):

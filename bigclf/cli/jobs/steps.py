@@ -70,12 +70,26 @@ class JobError(BigclfError):
 
 
 class Step(NamedTuple):
-    """One command of a job: its name, its words, where it came from and where each of its options did."""
+    """One command of a job: its name, its words, where it came from and where each of its options did; ``keys`` : that
+    lead to it."""
 
     command: str
     words: list[str]
     place: str
     places: dict[str, str]
+    keys: Place = ()
+
+    def key_of(self, param: click.Parameter) -> str | None:
+        """What the job calls an option of the command; None where it has no key for it."""
+        name = key_of(param)
+        if self.keys[:1] == ("steps",):
+            return name
+        if self.keys == ("data", "convert"):
+            return f"data.convert.{name}"
+        if self.keys != ("method",):
+            return None
+        section = _section_of(name)
+        return f"{section}.{name}" if section else f"method.{name}" if name in method_keys() else None
 
 
 class Job:
@@ -187,7 +201,8 @@ class Job:
                 raise self.fail(f"{key!r} must be a table of keys and values", key)
             for name in section if KEYS[key] is not None else ():
                 if name not in (own := KEYS[key] or ()):
-                    meant = _meant(name, own)
+                    elsewhere = key != "method" and name in method_keys()
+                    meant = f"; did you mean method.{name}? " if elsewhere else _meant(name, own)
                     raise self.fail(f"unknown key '{key}.{name}'{meant}{key} has {', '.join(own)}", key, name)
         self._check_patience()
         if "steps" in self.table:
@@ -414,7 +429,7 @@ class Job:
             if isinstance(value, list | dict) and not takes_many(param):
                 raise self.fail(f"{key!r} of {name} takes one value, not {_kind(value)}", *place, key)
             words += _words(param, value)
-        return Step(name, words, self.where(*place), places)
+        return Step(name, words, self.where(*place), places, place)
 
     def _check_training(self, options: dict[str, Any], place: Place) -> None:
         """The method, its parameters and the grid of one training, as far as they can be known beforehand."""

@@ -81,6 +81,7 @@ def errors_as_lines(ctx: click.Context | None) -> Iterator[None]:
         raise click.exceptions.Exit(code) from None
     finally:
         _resume_lines.clear()
+        _rewriting.clear()
 
 
 def _describe(error: Exception) -> tuple[str, int]:
@@ -249,6 +250,17 @@ def resumable(line: str) -> Iterator[_Way]:
     _resume_lines.pop()
 
 
+_rewriting: list[Callable[[str], str]] = []
+
+
+@contextlib.contextmanager
+def rewriting(text: Callable[[str], str]) -> Iterator[None]:
+    """While inside, what is said is said as ``text`` has it; an exception leaves it for errors_as_lines, too."""
+    _rewriting.insert(0, text)
+    yield
+    _rewriting.pop(0)
+
+
 def check_environment() -> None:
     """UsageError for a variable of the environment that says what cannot be, before any work is begun."""
     try:
@@ -339,6 +351,7 @@ def say(word: str, text: str, colour: str, joint: str = " ") -> None:
     """A line on stderr, its first word in colour; above the live line, where one is drawn. On a terminal a word without
     room goes on below, unless the line ends with a command, which somebody copies."""
     text = printable(masked(" ".join(text.split("\n")))) if text else ""
+    text = _rewriting[0](text) if _rewriting else text
     used = console_in_use()
     if sys.stderr.isatty() and COMMAND not in text:
         width = (used or console()).width
