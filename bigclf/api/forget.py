@@ -50,6 +50,7 @@ from bigclf.api.receipt import (
 from bigclf.conversion import removing
 from bigclf.conversion.removing import Keys
 from bigclf.data.arrays import made_alike
+from bigclf.data.bad_rows import no_way_out
 from bigclf.data.dataset import MANIFEST, Dataset, Stored, require_trainable
 from bigclf.errors import DataError
 from bigclf.maths.block import Block
@@ -104,8 +105,11 @@ class Which(NamedTuple):
         if self.where is not None:
             each = [removing.having(dataset, column, values) for column, values in self.where.items()]
             return np.unique(np.concatenate(each))
-        with as_shards(model, self.like) as rows:
-            others = labelled_dataset(model, rows)
+        with contextlib.ExitStack() as stack:
+            try:
+                others = labelled_dataset(model, stack.enter_context(as_shards(model, self.like)))
+            except DataError as error:
+                raise no_way_out(error) from None
             if not made_alike(others.features, dataset.features) and dataset.ours:
                 raise DataError("the features of these rows were made in another way than those of the data",
                                 file=others.files[0])  # fmt: skip
@@ -227,8 +231,9 @@ def opened(old: OldRun, data: Stored | None) -> Dataset:
     named = data if data is not None else old.files
     if not isinstance(named, Dataset) and not named:
         raise TypeError(
-            f"{old.at}: has no run beside it that says where the rows are; give its run directory in place of it, "
-            "or name the rows (--data, data=): then a run elsewhere, which holds them too, is not known"
+            f"{old.at}: has no run beside it that says where the rows are; give its run directory in place of it, fit "
+            "it again with --run-dir (run_dir=), which keeps the run, or name the shards that it was trained on "
+            "(--data, data=): then a run elsewhere, which holds the rows too, is not known"
         )
     dataset = named if isinstance(named, Dataset) else Dataset(named, columns=old.model.columns or None)
     require_same_rows(old, dataset)

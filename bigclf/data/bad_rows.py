@@ -102,6 +102,14 @@ def skipping(n_bad: int, n_rows: int, limit: float = MOST_BAD, whole: bool = Tru
     return f"--on-bad-rows skip --max-bad-fraction {share}", f'on_bad_rows="skip", max_bad_fraction={share}'
 
 
+def no_way_out(error: DataError) -> DataError:
+    """The error of a row that ends a conversion, where none may be left out: it is to be corrected."""
+    message, found, _ = error.message.partition("; to leave such rows out")
+    place = dict(file=error.file, row_group=error.row_group, row=error.row, line=error.line, column=error.column)
+    told = f"{message}; correct this row, or take it out of the file"
+    return DataError(told, **place) if found else error  # type: ignore[arg-type]
+
+
 def with_way_out(error: DataError) -> DataError:
     """The error of a row that ends a conversion, with the option that leaves such rows out unless it has advice."""
     if ";" in CELL.sub("_", error.message):

@@ -456,6 +456,12 @@ def test_what_cannot_be_done_is_refused_and_nothing_is_changed(tmp_path):
         bigclf.forget(run, out, rows=np.flatnonzero(y > 0), **left)
     with pytest.raises(DataError, match="not the files that the model was trained on"):
         bigclf.forget(run, out, rows=[1], data=data.files[:1], **left)
+    (tmp_path / "these.svm").write_text("1 1:2\n1 x\n")
+    with pytest.raises(DataError, match=r"line 2: [^;]*; correct this row, or take it out of the file$"):
+        bigclf.forget(run, out, like=tmp_path / "these.svm", **left)
+    bigclf.fit(data, algo="dcd", loss="hinge", progress=False).save(tmp_path / "alone.bigclf")
+    with pytest.raises(TypeError, match=r"fit it again with --run-dir \(run_dir=\), which keeps the run"):
+        bigclf.forget(tmp_path / "alone.bigclf", out, rows=[1], **left)
     online = bigclf.fit(data, algo="pa1", epochs=1, progress=False)
     online.save(tmp_path / "pa.bigclf")
     with pytest.raises(TypeError, match=r"algo='pa1' learns from each row as it passes.*algo='dcd'"):
