@@ -297,7 +297,10 @@ def _hint(value: str, decimal: str, written: str) -> str:
     """What to do about a number that is written in another way than its column is read."""
     other = "." if decimal == "," else ","
     if written == "plain" and re.match(grouped(decimal), value):
-        return "; if numbers are written like this, add `written: grouped` to the column in the spec"
+        return (
+            "; if numbers are written like this, add `written: grouped` to the column in the spec (for one to begin "
+            "with: `bigclf inspect FILE --suggest > spec.yaml`, then --spec spec.yaml)"
+        )
     if HINTED[decimal].match(value):
         return f"; {HINTS[decimal]}"
     if not re.match(grouped(other), value):

@@ -612,7 +612,11 @@ def test_amounts_are_read_as_people_write_them(tmp_path):
             scorer.predict({"x": ["5 dollars"], "c": ["yes"]})
     bad = {}
     values.numbers(pa.array(["$1,200", "x"]), "x", (), bad)
-    assert "add `written: grouped`" in bad[0] and "grouped" not in bad[1]
+    assert (
+        "add `written: grouped`" in bad[0]
+        and "--suggest > spec.yaml`, then --spec spec.yaml" in bad[0]
+        and "grouped" not in bad[1]
+    )
 
 
 def test_options_that_came_later_are_said_only_where_they_say_something():
