@@ -447,7 +447,14 @@ def test_svmlight_text_with_several_labels_is_taken_as_it_is(trained, tmp_path):
         mine.predict_proba(X)
     with pytest.raises(ValueError, match="a directory, or to one file whose name ends in .csv"):
         bigclf.predict(mine, one, str(tmp_path / "p.txt"))
-    assert not (tmp_path / "p.txt").exists()
+    for name in ("p.xlsx", "p.csv.gz"):  # a directory of that name was made
+        with pytest.raises(ValueError, match=rf"a directory of this name, write .*{name}/$"):
+            bigclf.predict(mine, one, str(tmp_path / name))
+    assert not [*tmp_path.glob("p.*")]
+    for name in ("p-2024.06", "p.v2", ".p", "p.old/"):
+        bigclf.predict(mine, one, f"{tmp_path}/{name}")
+        assert (tmp_path / name).is_dir()
+    bigclf.predict(mine, one, str(tmp_path / "p.old"), overwrite=True)  # it is there
     (tmp_path / "same.svm").write_text("1 1:1\n1 2:1\n")
     with pytest.raises(DataError, match="every one of the 2 rows has the label 1") as caught:
         bigclf.fit(str(tmp_path / "same.svm"), algo="dcd", progress=False)
