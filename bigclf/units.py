@@ -43,6 +43,12 @@ def speed_text(faster: float) -> str:
     return f"{faster:.2g} times as fast" if faster >= 1 else f"{1 / faster:.2g} times as slow"
 
 
+def with_point(value: object) -> str:
+    """``; did you mean 0.001?`` where ``value`` is the text ``0,001``, else nothing."""
+    text = str(value).strip()
+    return f"; did you mean {text.replace(',', '.')}?" if re.fullmatch(r"[-+]?\d*,\d+(e[-+]?\d+)?", text) else ""
+
+
 def near(name: object, known: Iterable[str]) -> str:
     """``; did you mean fit?`` where ``name`` is nearly one of the names that are known, else nothing."""
     found = nearest(name, known)

@@ -29,6 +29,7 @@ from bigclf.data.frames import pandas_frame
 from bigclf.methods import METHODS, Method
 from bigclf.model.model import Model
 from bigclf.progress import Record
+from bigclf.request.auto import require_penalty
 from bigclf.request.door import open_rows
 from bigclf.request.options import documented
 from bigclf.request.prepare import default_epochs, prepare
@@ -161,6 +162,7 @@ def asked_of_path(data: object, y: object, given: Mapping[str, object]) -> Reque
     points: list[Point] = [{"C": value} for value in values_of(request["C"])]
     algo = request["algo"]
     if algo == "auto":
+        require_penalty(request["penalty"])
         algo = "newton" if request["penalty"] == "l2" else "newglmnet"
     request = request.having(families=(Family(algo, points),))
     if not begins_with(request.at_first()[0][0].method):

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from bigclf.model.model import Model
 
 
-@click.command("inspect", short_help="Describe data, a model, a run or a sweep.")
-@click.argument("things", nargs=-1, required=True, metavar="DATA|MODEL|RUN|SWEEP")
+@click.command("inspect", short_help="Describe data, a model, a run, a sweep or a path.")
+@click.argument("things", nargs=-1, required=True, metavar="DATA|MODEL|RUN|SWEEP|PATH")
 @click.option("--shards", "by_shard", is_flag=True, help="Add a line for each shard: rows, class shares, row lengths.")
 @click.option("--suggest", is_flag=True, help="Propose a spec of features for a raw table, as YAML.")
 @click.option(
@@ -53,7 +53,8 @@ def command(
     things: tuple[str, ...], as_json: bool, by_shard: bool, suggest: bool, label: str | list[str] | None,
     label_separator: str | None, format: str | None, names: str | None, **options: object,
 ) -> None:  # fmt: skip
-    """Describe shards, a model, a run directory or the results of a sweep, and list what to check before training.
+    """Describe shards, a model, a run directory or the results of a sweep or a path, and list what to check before
+    training.
 
     Of a raw table (CSV, JSON lines, Parquet, text) it lists the columns with their kinds, and --suggest proposes which
     features to make from them: `bigclf inspect rows.csv --suggest > spec.yaml`.
@@ -118,8 +119,9 @@ def look(
     things: list[str], by_shard: bool = False, names: dict[str, str] | None = None,
     reader: Mapping[str, object] | None = None, label: object = None,
 ) -> Looked:  # fmt: skip
-    """What the paths name (``data``, ``table``, ``model``, ``run`` or ``sweep``), its facts, and a function that prints
-    them; ``names`` : of columns, as ``Dataset`` takes them; ``reader`` : how a raw table is read; ``label`` : of it."""
+    """What the paths name (``data``, ``table``, ``model``, ``run``, ``sweep`` or ``path``), its facts, and a function
+    that prints them; ``names`` : of columns, as ``Dataset`` takes them; ``reader`` : how a raw table is read; ``label``
+    : of it."""
     from bigclf import files
     from bigclf.conversion.tables.reading import format_by_name, named_as_table
 
@@ -132,6 +134,8 @@ def look(
         return _table(things, told, label)
     if len(things) == 1 and files.exists(files.join(things[0], "results.json")):
         return _sweep(things[0])
+    if len(things) == 1 and files.exists(files.join(things[0], "path.json")):
+        return _path(things[0])
     if len(things) == 1 and files.exists(files.join(things[0], "run", "grid", "run.json")):
         things = [files.join(things[0], "run", "grid")]  # a sweep that has not ended
     if len(things) == 1 and files.exists(files.join(things[0], "run.json")):
@@ -516,6 +520,19 @@ def _sweep(directory: str) -> Looked:
         click.echo(f"  next: {click.style(f'bigclf inspect {best}', bold=True)}")
 
     return "sweep", told, show
+
+
+def _path(directory: str) -> Looked:
+    from bigclf import files
+    from bigclf.cli.path import finished, show
+
+    path = files.join(directory, "path.json")
+    try:
+        told = json.loads(files.read_text(path))
+    except ValueError as error:
+        raise DataError(f"not the results of a path: {error}", file=path) from None
+    found = finished(directory, told)
+    return "path", found.as_json(), lambda: show(found, directory)
 
 
 # A run

@@ -355,6 +355,8 @@ def _wanted(model: Model, only: object) -> list[tuple[int, float, object]]:
     """Row of the weights, sign and label of each class to be explained."""
     if model.regression:
         return [(0, 1.0, None)]
+    if isinstance(only, list) and not only:
+        raise ValueError("only names no class; leave it out, or name one")
     if isinstance(only, list):
         return [wanted for one in only for wanted in _wanted(model, one)]
     labels = model.classes_.tolist()

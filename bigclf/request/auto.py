@@ -57,6 +57,7 @@ from bigclf.request.options import declared
 from bigclf.units import format_bytes, format_seconds, near, other_case
 
 ENTRY_BYTES, ROW_BYTES = 8, 100  # of a row in memory, about
+OTHER_PENALTIES = {"ridge": "l2", "lasso": "l1"}
 TOL = 1e-3  # at which the counts below were made
 MOST_FEATURES, SHARE = 4000, 8  # of a Hessian, which may take so small a part of the memory
 # Nanoseconds: of a row and of an entry in a read of Newton's methods, of a product for the Hessian row by row and entry
@@ -170,9 +171,7 @@ def choose(asked: Asked) -> tuple[str, str]:
     every = dict.fromkeys(name for method in METHODS.values() for name in method.losses)
     if loss not in every:
         raise ValueError(f"unknown loss {loss!r}; choose from {listed(every)}{loss_meant(loss, every)}")
-    if asked.penalty not in (None, *PENALTIES):
-        meant = near(asked.penalty, PENALTIES)
-        raise ValueError(f"unknown penalty {asked.penalty!r}; choose from {', '.join(PENALTIES)}{meant}")
+    require_penalty(asked.penalty)
     for name, reason in _wishes(asked, loss):
         if _can(name, asked, loss):
             return name, f"algo=auto: {name}, because {reason}"
@@ -182,6 +181,15 @@ def choose(asked: Asked) -> tuple[str, str]:
     owners = ((name, listed(m.name for m in METHODS.values() if _has(m, name))) for name in asked.given if name != "C")
     where = "".join(f"; {name} is a parameter of {having}" for name, having in owners)
     raise ValueError(f"algo='auto' finds no method for {what or 'this'}{where}; name one (see `bigclf algorithms`)")
+
+
+def require_penalty(name: object) -> None:
+    """ValueError for a penalty that no method has."""
+    if name in (None, *PENALTIES):
+        return
+    other = OTHER_PENALTIES.get(str(name).lower())
+    meant = f"; did you mean {other}?" if other else near(name, PENALTIES)
+    raise ValueError(f"unknown penalty {name!r}; choose from {', '.join(PENALTIES)}{meant}")
 
 
 def _ask_for_capitals(given: Iterable[str]) -> None:

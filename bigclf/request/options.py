@@ -15,7 +15,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar, cast
 
-from bigclf.units import parse_bytes
+from bigclf.units import parse_bytes, with_point
 
 TRAINING = ("fit", "sweep", "path")
 ALL = (*TRAINING, "plan")
@@ -131,7 +131,7 @@ Value = Anything | Words | Number | Whole | Choice | Yes | Size | Speed | Calls
 def require_number(name: str, value: object) -> float:
     """The value; ValueError for what is no number."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise ValueError(f"{name} must be a number, not {value!r}")
+        raise ValueError(f"{name} must be a number, not {value!r}{with_point(value)}")
     return cast("float", value)
 
 

@@ -1,6 +1,7 @@
 """Mistakes of the first hour in Python: what the message says to do about each."""
 
 import re
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ import scipy.sparse
 import bigclf
 from bigclf import LinearClassifier, LinearRegressor
 from bigclf.errors import DataError, MemoryBudgetError, SchemaError
+from bigclf.model.explanations import explain_row
 
 RNG = np.random.default_rng(5)
 X, Y = RNG.normal(size=(60, 4)), np.arange(60) % 2
@@ -81,6 +83,15 @@ def test_rows_that_are_bad_for_another_reason_come_with_what_leaves_them_out(tmp
     assert said.endswith(
         "'much' is not a number; to leave such rows out, use --on-bad-rows skip (on_bad_rows=\"skip\")"
     )
+
+
+def test_words_that_are_nearly_right_come_with_the_right_one():
+    for call in (bigclf.fit, partial(bigclf.path, C=[1])):
+        said = message(ValueError, call, X, Y, penalty="ridge", progress=False)
+        assert said == "unknown penalty 'ridge'; choose from l2, l1, elastic_net; did you mean l2?"
+    assert message(ValueError, bigclf.fit, X, Y, algo="dcd", tol="0,001").endswith("'0,001'; did you mean 0.001?")
+    with pytest.raises(ValueError, match="only names no class"):
+        explain_row(bigclf.fit(X, Y, algo="pa1", epochs=1, progress=False), X[0], only=[])
 
 
 @pytest.mark.parametrize("wrap", [np.asarray, scipy.sparse.csr_matrix, scipy.sparse.csc_matrix])

@@ -859,6 +859,7 @@ def test_a_path_leaves_no_models_of_another_grid(place, tmp_path):
     bigclf(*words, "0.01,0.1")
     bigclf(*words, "0.1", "--overwrite")
     assert sorted(name for name in os.listdir(tmp_path / "p") if name.startswith("model")) == ["model-1.bigclf"]
+    assert "1 value, 1 read" in bigclf("inspect", tmp_path / "p")[0]
     (tmp_path / "p" / "path.json").rename(tmp_path / "p" / "elsewhere")
     for name in ("path.csv", "path.png"):
         (tmp_path / "p" / name).unlink(missing_ok=True)

@@ -192,6 +192,7 @@ def test_a_value_that_was_set_is_blamed_and_not_a_line_of_the_file(tmp_path):
     path = tmp_path / "job.yaml"
     path.write_text("data: {train: t}\nmethod: {algo: dcd, C: 1}\noutputs: {model: m}\n")
     for text, told in (
+        ("method.epoch=3", "unknown key 'method.epoch'; did you mean limits.epochs?"),
         ("method.C=abc", "'abc' is not a valid float"),
         ("method.algo=dcdd", "did you mean dcd?"),
         ("limits={epochs: x}", "'x' is not a valid integer"),

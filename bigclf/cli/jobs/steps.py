@@ -34,7 +34,7 @@ from bigclf.errors import BigclfError
 from bigclf.files.formats import COLUMNS
 from bigclf.request.options import in_section
 from bigclf.texts import masked_in, remember
-from bigclf.units import near
+from bigclf.units import near, nearest
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 20
@@ -406,7 +406,9 @@ class Job:
         own, has = _params_of(algo)
         for key in params:
             if key not in own:
-                meant = _meant(key, [*own, *method_keys()])
+                sections = {one: name for name in ("limits", "run", "cluster") for one in KEYS[name] or ()}
+                alike = nearest(key, sections)
+                meant = f"; did you mean {sections[alike]}.{alike}? " if alike else _meant(key, [*own, *method_keys()])
                 raise self.fail(f"unknown key 'method.{key}'{meant}{has}", "method", key)
 
     def _step(self, name: str, options: dict[str, object], place: Place) -> Step:

@@ -25,7 +25,7 @@ from bigclf.errors import CONVERT_FIRST, BigclfError, ClusterError, Interrupted,
 from bigclf.progress import console, console_in_use, longest_pause
 from bigclf.texts import ON_STDERR, ON_STDOUT, Guarded, in_json, masked_key
 from bigclf.texts import remember as remember
-from bigclf.units import near, nearest, parse_bytes, plural
+from bigclf.units import near, nearest, parse_bytes, plural, with_point
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -183,6 +183,8 @@ def _usage_text(error: click.ClickException) -> str:
     ctx, text = getattr(error, "ctx", None), text.rstrip(" .\n")
     for name, plain in NUMBERS.items():
         text = text.replace(name, plain)
+    if found := re.search(r"'([^']*)' is not a number$", text):
+        text += with_point(found[1])
     if ctx is None:
         return text
     if meant := _meant(error, ctx):
