@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import json
 import logging
-import os
 import re
 import time
 import warnings
@@ -59,7 +58,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("bigclf")
 Crew: TypeAlias = "tuple[Link, Patience]"  # workers, and how long they are waited for
 NOTE = ".named.json"  # behind the name of a file, until what it grew from is gone: what it is known by
-ENDING = re.compile(r"\.(?!v\d)[a-z][a-z0-9]*")  # of the name of a file, not 2024.06 or a.v2
+ENDING = re.compile(r".\.(?!v\d)[a-z][a-z0-9]*$")  # of the name of a file, not 2024.06 or a.v2
 LOCK = ".predicting"  # in the directory of the output, or behind the name of a file, while one process writes there
 
 
@@ -134,8 +133,12 @@ def predict(
             raise TypeError("predictions for files need a place to write to: predict(model, data, out)")
         return frames.predicted(asked, data)
     place, as_one = [str(out)], is_one_file(str(out))
-    ending = os.path.splitext(files.base_name(str(out)).lower())[1]
-    if not as_one and ENDING.fullmatch(ending) and not str(out).endswith("/") and not files.is_directory(out):
+    if (
+        not as_one
+        and ENDING.search(files.base_name(str(out)).lower())
+        and not str(out).endswith("/")
+        and not files.is_directory(out)
+    ):
         raise ValueError(f"{out}: predictions go to a directory, or to one file whose name ends in .csv or .parquet; "
                          f"for a directory of this name, write {out}/")  # fmt: skip
     keep_apart([data], written=place if as_one else (), entered=() if as_one else place)

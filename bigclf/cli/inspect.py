@@ -13,6 +13,8 @@ import click
 from bigclf.cli.convert import class_text, describe, label_line, print_warnings
 from bigclf.cli.evaluate import NAMES
 from bigclf.cli.jobs import driver
+from bigclf.cli.path import finished as of_path
+from bigclf.cli.path import show as show_path
 from bigclf.cli.shared import columns, terminal
 from bigclf.cli.shared.texts import print_columns, print_table
 from bigclf.errors import DataError
@@ -134,8 +136,8 @@ def look(
         return _table(things, told, label)
     if len(things) == 1 and files.exists(files.join(things[0], "results.json")):
         return _sweep(things[0])
-    if len(things) == 1 and files.exists(files.join(things[0], "path.json")):
-        return _path(things[0])
+    if len(things) == 1 and files.exists(path := files.join(things[0], "path.json")):
+        return _path(things[0], path, files.read_text(path))
     if len(things) == 1 and files.exists(files.join(things[0], "run", "grid", "run.json")):
         things = [files.join(things[0], "run", "grid")]  # a sweep that has not ended
     if len(things) == 1 and files.exists(files.join(things[0], "run.json")):
@@ -522,17 +524,13 @@ def _sweep(directory: str) -> Looked:
     return "sweep", told, show
 
 
-def _path(directory: str) -> Looked:
-    from bigclf import files
-    from bigclf.cli.path import finished, show
-
-    path = files.join(directory, "path.json")
+def _path(directory: str, path: str, text: str) -> Looked:
     try:
-        told = json.loads(files.read_text(path))
+        told = json.loads(text)
     except ValueError as error:
         raise DataError(f"not the results of a path: {error}", file=path) from None
-    found = finished(directory, told)
-    return "path", found.as_json(), lambda: show(found, directory)
+    found = of_path(directory, told)
+    return "path", found.as_json(), lambda: show_path(found, directory)
 
 
 # A run
