@@ -58,7 +58,7 @@ def command(ctx: click.Context, sources: tuple[str, ...], out: str, as_json: boo
 
     said = columns.taken(options)
     asked = options["format"]
-    form = asked or (None if "spec" in said else columns.format_by_name(sources[0], said))
+    form = asked or (None if "spec" in said else columns.format_by_name(list(sources), said))
     options["format"] = form or (None if options["append"] else DEFAULT)
     with terminal.usage_errors():
         as_there = options["append"] and not said  # raw columns become what they are in the shards that are there

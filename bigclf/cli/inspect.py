@@ -125,9 +125,11 @@ def look(
     that prints them; ``names`` : of columns, as ``Dataset`` takes them; ``reader`` : how a raw table is read; ``label``
     : of it."""
     from bigclf import files
-    from bigclf.conversion.tables.reading import format_by_name, named_as_table
+    from bigclf.conversion.tables.reading import format_by_name, named_as_table, refuse_several
 
     told = dict(reader or {})
+    if not told and len(things) > 1 and all(files.exists(thing) and not files.is_directory(thing) for thing in things):
+        refuse_several(things)
     if (form := told.get("format", format_by_name(things[0]))) in SPARSE and len(told) < 2 and files.exists(things[0]):
         from bigclf.model.raw_input import sparse_text
 
@@ -151,7 +153,9 @@ def look(
     if names is None and label is not None and _has_columns(things):
         return _table(things, told, label)
     try:
-        return _data(things, by_shard, names)
+        found = _data(things, by_shard, names)
+        if found[1]["rows"] or not _has_columns(things):
+            return found
     except DataError:
         if names is not None or by_shard or not _has_columns(things):
             raise
@@ -159,7 +163,7 @@ def look(
 
 
 def _has_columns(things: list[str]) -> bool:
-    """Whether it is Parquet of plain columns, none of which holds lists or vectors."""
+    """Whether it is Parquet of plain columns, none of which holds vectors."""
     from bigclf import files
     from bigclf.conversion.tables.reading import are_raw, is_parquet, places
     from bigclf.data import shards, vectors
@@ -168,7 +172,7 @@ def _has_columns(things: list[str]) -> bool:
     if files.is_directory(first.path) or not is_parquet(first.path) or not are_raw(things, first):
         return False
     with shards.open_parquet(first.path) as file:
-        return not any(vectors.is_nested(column.type) for column in file.schema_arrow)
+        return not any(vectors.are_vectors(file.schema_arrow, column) for column in file.schema_arrow)
 
 
 def _data(things: list[str], by_shard: bool, names: dict[str, str] | None) -> Looked:

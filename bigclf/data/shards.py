@@ -24,7 +24,7 @@ from bigclf import files
 from bigclf.data import label_sets, pages, vectors
 from bigclf.data.bad_rows import skipping
 from bigclf.data.footer import Footer, check, parse
-from bigclf.errors import BigclfError, DataError, MemoryBudgetError, SchemaError
+from bigclf.errors import CONVERT_FIRST, BigclfError, DataError, MemoryBudgetError, SchemaError
 from bigclf.features.arrow import FLOAT32_MAX, as_numpy, in_arrow
 from bigclf.files.json_fields import (
     FLAG,
@@ -152,6 +152,12 @@ def open_parquet(path: str, metadata: pq.FileMetaData | None = None, buffer: int
         )
 
 
+def _no_parquet(path: str) -> str:
+    """What to say of a file that does not begin as Parquet does; "" of one that is cut off."""
+    with files.open_binary(path) as file:
+        return "" if file.read(4) == b"PAR1" else f"not a Parquet file (no PAR1 in front){CONVERT_FIRST}"
+
+
 @contextlib.contextmanager
 def translated(path: str, row_group: int | None = None) -> Iterator[None]:
     """Turn what pyarrow raises while reading into a DataError, or a MemoryBudgetError, with the place."""
@@ -171,6 +177,8 @@ def translated(path: str, row_group: int | None = None) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno not in (None, errno.EIO):
             raise
         reason = " ".join(str(error).split())
+        if "magic bytes not found" in reason and (other := _no_parquet(path)):
+            raise DataError(other, file=path) from error
         hint = "not supported by this reader" if isinstance(error, NotImplementedError) else "damaged; copy it again"
         raise DataError(f"{hint}: {reason}", file=path, row_group=row_group) from error
 

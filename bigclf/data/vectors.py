@@ -199,6 +199,17 @@ def is_nested(type_: pa.DataType) -> bool:
     return pa.types.is_struct(type_) or item_type(type_) is not None
 
 
+def are_vectors(schema: pa.Schema, column: pa.Field) -> bool:
+    """Whether the column holds vectors, of one of the forms that ``find`` knows."""
+    if not is_nested(column.type):
+        return False
+    try:
+        find(schema, column.name, (), "")
+    except SchemaError:
+        return False
+    return True
+
+
 def item_type(type_: pa.DataType) -> pa.DataType | None:
     """What a list holds; None of what is no list. A map is a list of structs."""
     import pyarrow as pa

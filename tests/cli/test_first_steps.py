@@ -663,6 +663,25 @@ def test_parquet_of_numbers_alone_is_told_from_a_table(tmp_path, folder):
         bigclf.fit(swapped, algo="pa1", init=bigclf.load(model), progress=False)
 
 
+def test_what_is_looked_at_is_told_as_it_is(tmp_path, folder):
+    less = table(tmp_path / "less.csv", rows=[row.partition(",")[2] for row in ROWS], before=("town,answer",))
+    code, out, _ = run("inspect", folder / "people.csv", less)  # "there is no such column"
+    assert code == 0 and "120 rows, 3 columns" in out and "column age is not in " in out
+    pair = {"s": [{"u": 1, "v": "x"}] * 40, "n": [k % 5 for k in range(40)], "y": [k % 2 for k in range(40)]}
+    pq.write_table(pa.table(pair), tmp_path / "pair.parquet")  # "there is no list column of feature indices"
+    code, out, _ = run("inspect", tmp_path / "pair.parquet")
+    assert code == 0 and "40 rows, 3 columns, parquet" in out and "is neither text nor numbers" in " ".join(out.split())
+    pq.write_table(pa.table({"n": [0.5], "y": [1]}).slice(0, 0), tmp_path / "none.parquet")
+    code, _, said = run("inspect", tmp_path / "none.parquet")  # "0 features, values all 1"
+    assert code == 3 and "none.parquet: there are no rows" in said
+    mixed = table(tmp_path / "mixed.csv", rows=[f"{k % 7 if k % 2 else 'x'},{k % 3},no" for k in range(60)])
+    assert "numbers in 30 cells, text in 30" in " ".join(run("inspect", mixed)[1].split())
+    for names in ((mixed, tmp_path / "pair.parquet"), (tmp_path / "pair.parquet", mixed)):
+        for words in (("inspect",), ("fit", "--label", "answer", "-o", tmp_path / "never")):
+            code, _, said = run(*words, *names)  # "damaged; copy it again", or a Parquet file already
+            assert code == 3 and "not all files are of one format by their names (csv, parquet): read those" in said
+
+
 def test_labels_that_pass_through_are_spelt_as_predictions(folder, tmp_path):
     blank = table(tmp_path / "blank.csv", rows=[row.replace(",yes", ", yes ") for row in ROWS])
     assert run("predict", folder / "m.bigclf", blank, "-o", tmp_path / "p")[0] == 0

@@ -116,17 +116,19 @@ class OfBadRows(TypedDict, total=False):
 
 class Asked(NamedTuple):
     """What was said of raw files: their format, options of columns, what becomes of bad rows and how many there may
-    be."""
+    be; and, once they were looked at, the columns that nothing is learned from, each with the reason."""
 
     format: str | None
     said: dict[str, Any]
     bad: str | None
     most_bad: float | None
+    left_out: list[tuple[str, str]]
 
     @classmethod
     def taken(cls, options: dict[str, Any]) -> Asked:
         """Taken out of the options of a command."""
-        return cls(options.pop("format"), taken(options), options.pop("on_bad_rows"), options.pop("max_bad_fraction"))
+        return cls(options.pop("format"), taken(options), options.pop("on_bad_rows"),
+                   options.pop("max_bad_fraction"), [])  # fmt: skip
 
     def of_bad_rows(self) -> OfBadRows:
         """As keywords of what converts."""
@@ -146,11 +148,11 @@ class Asked(NamedTuple):
                     keywords["columns"] = {"features": "*", "label": self.said.pop("label")}
                     terminal.say("note:", AS_THEY_ARE.format(data[0]), "yellow")
                     return None, None
-            form = self.format or ("spec" not in self.said and format_by_name(data[0], self.said)) or None
+            form = self.format or ("spec" not in self.said and format_by_name(data, self.said)) or None
             if form and "columns" in keywords:
                 raise click.UsageError("--columns names the columns of Parquet that is read as it is; of a raw table, "
                                        "name them with --label and the like instead")  # fmt: skip
-            return form, features_of(self.said, data, form)
+            return form, features_of(self.said, data, form, self.left_out)
 
     def refuse_holdout(self, data: Sequence[str], form: str | None, names: Mapping[str, str]) -> NoReturn:
         """UsageError naming the commands that hold a part of other rows out; ``names`` : of columns, by role."""
@@ -236,13 +238,21 @@ def label_of(said: Mapping[str, object], known: Mapping[str, object] | None = No
     return {**(known or {}), "column": column, "separator": separator}
 
 
-def format_by_name(path: str, said: Mapping[str, object]) -> str | None:
-    """The format that a file's name tells, compressed or not, else "svmlight" of text where no columns are named; None
-    of Parquet, or where other shards say it."""
+def format_by_name(data: list[str], said: Mapping[str, object]) -> str | None:
+    """The format that the first file's name tells, compressed or not, else "svmlight" of text where no columns are
+    named; None of Parquet, or where other shards say it.
+
+    Raises
+    ------
+    SchemaError : others tell another one.
+    """
     if "features_of" in said:
         return None
     from bigclf.conversion.tables import reading as tables
 
+    path = data[0]
+    if len(data) > 1:
+        tables.refuse_several(data)
     form = tables.format_by_name(path)
     if form is None and said.keys() <= {"hash_bits"}:
         with contextlib.suppress(BigclfError, OSError):  # whoever opens it tells what is wrong
@@ -250,10 +260,13 @@ def format_by_name(path: str, said: Mapping[str, object]) -> str | None:
     return form
 
 
-def features_of(said: dict[str, Any], data: list[str], format: str | None) -> Features | None:
+def features_of(
+    said: dict[str, Any], data: list[str], format: str | None, left_out: list[tuple[str, str]] | None = None
+) -> Features | None:
     """The spec that the options stand for; None: none was asked for, and the data are features already.
 
-    Where neither a spec nor columns are named, one is proposed from the data.
+    Where neither a spec nor columns are named, one is proposed from the data, and ``left_out`` gets the columns that
+    nothing is to be learned from, each with the reason.
 
     Raises
     ------
@@ -282,6 +295,8 @@ def features_of(said: dict[str, Any], data: list[str], format: str | None) -> Fe
 
         found = suggest(data, reader, label)
         spec = found.spec()
+        if left_out is not None:
+            left_out += found.left_out
         if "label" not in said and found.how.format != "text":
             if spec.label is None or not is_label(spec.label.column):
                 asked = which_label(found, "--label {}")

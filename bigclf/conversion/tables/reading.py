@@ -405,10 +405,18 @@ def format_of(data: object) -> str | None:
     told = {_parquet_by_name(place.path) or format_by_name(place.path) for place in places(data)}
     if len(told) > 1:
         named = ", ".join(sorted(f"{form}" for form in told if form in COLUMNS))
-        raise SchemaError(f"not all files are of one format by their names ({named}, ...): read those of each format "
+        named += ", and others" * (not {*told} <= {*COLUMNS})
+        raise SchemaError(f"not all files are of one format by their names ({named}): read those of each format "
                           "apart, or say what all are (--format)")  # fmt: skip
     (form,) = told
     return form if form in COLUMNS else None
+
+
+def refuse_several(data: object) -> None:
+    """SchemaError where the names of files tell several formats, one of them a table's."""
+    told = {_parquet_by_name(place.path) or format_by_name(place.path) for place in places(data)}
+    if len(told - {None}) > 1 and told & {*COLUMNS}:
+        format_of(data)
 
 
 def as_named(

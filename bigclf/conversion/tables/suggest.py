@@ -84,7 +84,8 @@ class Suggestion(NamedTuple):
     were looked at. guessed : the label. classes : (value, rows) of a label of few values, most first. lowercase : the
     label's case tells nothing. broken : why lines were left out. in_memory : it is a table. signs : what stands for
     missing values beside the usual ones. joined : what is to be said of labels that a separator seems to stand in.
-    file, n_files : whose rows they are, and how many there are. differing : how columns of the others differ.
+    file, n_files : whose rows they are, and how many there are. differing : how columns of the others differ. absent :
+    those that some lack.
     """
 
     how: Reading
@@ -102,6 +103,7 @@ class Suggestion(NamedTuple):
     file: str = ""
     n_files: int = 1
     differing: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
 
     @property
     def looked_at(self) -> str:
@@ -109,6 +111,11 @@ class Suggestion(NamedTuple):
 
     def __str__(self) -> str:
         return as_yaml(self)
+
+    @property
+    def left_out(self) -> list[tuple[str, str]]:
+        """Columns that nothing is to be learned from, each with the reason in a few words."""
+        return [(c.name, in_short(c.why)) for c in self.columns if not c.kind and c.name != self.label]
 
     def _no_feature(self, most: int = 3) -> str:
         others = [c for c in self.columns if c.name != self.label]
@@ -131,6 +138,12 @@ class Suggestion(NamedTuple):
         label = label if self.said is None else label_entry(self.said)
         absent = {"missing_values": [*MISSING_VALUES, *self.signs]} if self.signs else {}
         return parse({"label": label, "features": entries, "reader": self.how.as_json(), **absent})
+
+
+def in_short(why: str) -> str:
+    """``just numbers the rows`` of ``600 distinct, 1 to 600: just numbers the rows; 1 cell is ...``."""
+    _, _, reason = why.partition(": ") if " distinct" in why else ("", "", why)
+    return reason.partition("; ")[0]
 
 
 def rows_seen(n_rows: int, file: str, n_files: int) -> str:
@@ -166,6 +179,8 @@ def suggest(
     if values.is_table(data):
         return of_table(data, label, told=told, besides=besides)
     found = reading.places(data)
+    if "format" not in (told or {}) and len(found) > 1:
+        reading.refuse_several(data)
     place = _first_with_rows(found, told)
     how = guessed(place, dict(told or {}))
     batch = _beginning(place, how)
@@ -205,7 +220,7 @@ def compared(found: Suggestion, data: object, most: int = 1000, told: int = 5) -
     lines += [f"column {name} is not in {_and_others(paths)}" for name, paths in missing.items()]
     lines += [f"column {name} is left out: it is only in {_and_others(paths)}" for name, paths in more.items()]
     rest = [f"{len(lines) - told:,} more columns are not in all files"] if len(lines) > told else []
-    return found._replace(differing=(*lines[:told], *rest))
+    return found._replace(differing=(*lines[:told], *rest), absent=tuple(missing))
 
 
 def _and_others(paths: Sequence[str]) -> str:
@@ -665,6 +680,8 @@ def looked_at(name: str, column: pa.Array, decimal: str, where: Where, gaps: int
         return Column(name, "", {}, f"{about}: {_a_different('value', distinct, m)}", distinct)
     if _seldom_twice(distinct, m - absent):
         return Column(name, "", {}, f"{about}: {SELDOM_TWICE}", distinct)
+    if n_numbers := m - absent - len(bad):
+        about += f"; numbers in {plural(n_numbers, 'cell')}, text in {len(bad):,}"
     trimmed = values.trimmed(text).unique()
     if len(pc.utf8_lower(trimmed).unique()) < len(trimmed):
         return Column(name, "categorical", {"lowercase": True}, f"{about}; some differ only in case", distinct)
@@ -978,7 +995,8 @@ def described(data: files.Paths, told: Mapping[str, object], label: object = Non
     that were ``looked_at``, of ``file``, one of so many ``files``, and how columns of the others are ``differing``; of
     a ``label`` that is named what ``notes`` say; errors as ``suggest``."""
     found = compared(suggest(data, dict(told), label), data)
-    own = {} if found.how.format == "text" else {"features": [{"categorical": c.name} for c in found.columns[:1]]}
+    counted = [c.name for c in found.columns if c.name not in found.absent] or [c.name for c in found.columns]
+    own = {} if found.how.format == "text" else {"features": [{"categorical": name} for name in counted[:1]]}
     n_rows, broken = count_rows(data, parse({"features": [], **own, "reader": found.how.as_json()}))
     columns: list[LookedAt] = [
         {"column": c.name, "kind": c.kind, "distinct": c.distinct, "why": c.why} for c in found.columns

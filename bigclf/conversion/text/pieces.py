@@ -127,7 +127,7 @@ def look_at(path: str, number: int) -> Source:
         start = file.read(6)
     size, mtime_ns = files.status(path)
     if start.startswith(b"PAR1"):
-        raise DataError("this is a Parquet file already; open it with Dataset, no conversion is needed", file=path)
+        raise DataError("this is a Parquet file, which needs no conversion; read it apart from text", file=path)
     if start.startswith(UTF_16):
         raise DataError("the text is in UTF-16; write it as UTF-8: iconv -f UTF-16 -t UTF-8 OLD > NEW", file=path)
     if number >= 2**SOURCE_BITS or size > PIECE * 2**PIECE_BITS:
