@@ -119,7 +119,7 @@ def command(
         figures = {} if measured is None else {"evaluation": measured.to_dict()}
         terminal.emit_json({**summary(trained, model), "run_dir": run_dir if kept else None, **figures})
     else:
-        print_fit(trained, model, run_dir, test is None, overwrite, took)
+        print_fit(trained, model, run_dir, test is None, overwrite, took, asked.left_out)
         if report:
             click.echo(f"  report: {report}")
         if measured is not None:
@@ -353,8 +353,12 @@ def measure(model: Model, test: object, bad: columns.OfBadRows) -> tuple[AnyEval
         return None, error
 
 
-def print_fit(model: Model, path: str, run_dir: str, advise: bool, overwrite: bool, took: float | None = None) -> None:
-    """``took`` : seconds since the command was given, of which training may be a small part."""
+def print_fit(
+    model: Model, path: str, run_dir: str, advise: bool, overwrite: bool, took: float | None = None,
+    left_out: Sequence[tuple[str, str]] = (),
+) -> None:  # fmt: skip
+    """``took`` : seconds since the command was given, of which training may be a small part; ``left_out`` : columns
+    that nothing was learned from, each with the reason."""
     result = model.result_
     method, proof = dict(model.method), result.certificate or {}
     name = method.pop("name", "?")
@@ -365,6 +369,7 @@ def print_fit(model: Model, path: str, run_dir: str, advise: bool, overwrite: bo
             ("chosen", result.chosen or None),
             ("quality", quality(model)),
             ("in all", in_all_text(took, result.seconds)),
+            ("columns", columns_text(model, left_out)),
             ("validation", validation_text(model.facts.get("validation"), model.facts.get("best_epoch"))),
             trace(result.history, "read" if result.reads >= result.epochs else "epoch", proof.get("gap")),
             ("labels", f"{model.classes_.size:,}, any number a row" if model.multilabel else None),
@@ -387,6 +392,25 @@ def print_fit(model: Model, path: str, run_dir: str, advise: bool, overwrite: bo
             terminal.say("note:", told, "yellow")
     if advise:
         click.echo(f"  next: {click.style(f'bigclf evaluate {path} TEST_DATA', bold=True)}")
+
+
+def columns_text(model: Model, left_out: Sequence[tuple[str, str]] = (), most: int = 3) -> str | None:
+    """``3 numbers, 2 categories, 1 date; left out: id (just numbers the rows)`` of a model of raw columns, ``3 numbers
+    as they are, not scaled`` of one of columns of Parquet; None of any other."""
+    if isinstance(names := model.columns.get("features"), list | tuple):
+        return f"{plural(len(names), 'number')} as they are, not scaled"
+    terms: Any = model.features.get("features")
+    if not terms or not isinstance(terms, list):
+        return None
+    words = {"numeric": ("number", "numbers"), "categorical": ("category", "categories"), "cross": ("cross", "crosses"),
+             "text": ("text", "texts"), "date": ("date", "dates")}  # fmt: skip
+    counts = {kind: len({str(term[kind]) for term in terms if kind in term}) for kind in words}
+    taken = ", ".join(f"{count:,} {words[kind][count != 1]}" for kind, count in counts.items() if count)
+    if not left_out:
+        return taken
+    few = ", ".join(f"{terminal.printable(name)} ({terminal.printable(why)})" for name, why in left_out[:most])
+    others = f" and {plural(len(left_out) - most, 'other')}" if len(left_out) > most else ""
+    return f"{taken}; left out: {few}{others}"
 
 
 def in_all_text(took: float | None, training: float) -> str | None:

@@ -641,8 +641,9 @@ def test_parquet_of_numbers_alone_is_told_from_a_table(tmp_path, folder):
     plain, model = tmp_path / "n.parquet", tmp_path / "m"
     pq.write_table(pa.table(rows), plain)
     pa_csv.write_csv(pa.table(rows), tmp_path / "n.csv")
-    code, _, said = run("fit", plain, "--label", "y", "--algo", "pa1", "-o", model)
+    code, told, said = run("fit", plain, "--label", "y", "--algo", "pa1", "-o", model)
     assert code == 0 and "all columns of " in said and "not scaled" in said and "add --format parquet" in said
+    assert "2 numbers as they are, not scaled" in told
     code, _, said = run("fit", plain, "--label", "y", "--algo", "pa1", "--format", "parquet", "-o", tmp_path / "t")
     assert code == 0 and "all columns" not in said and run("evaluate", tmp_path / "t", tmp_path / "n.csv")[0] == 0
     assert run("convert", plain, tmp_path / "s", "--label", "y")[0] == 0
@@ -675,6 +676,10 @@ def test_what_is_looked_at_is_told_as_it_is(tmp_path, folder):
     code, _, said = run("inspect", tmp_path / "none.parquet")  # "0 features, values all 1"
     assert code == 3 and "none.parquet: there are no rows" in said
     mixed = table(tmp_path / "mixed.csv", rows=[f"{k % 7 if k % 2 else 'x'},{k % 3},no" for k in range(60)])
+    day = table(tmp_path / "day.csv", before=("id,since,town,answer",), rows=[
+        f"{k},2024-01-{1 + k % 7:02d},{row.partition(',')[2]}" for k, row in enumerate(ROWS)])  # fmt: skip
+    said = " ".join(run("fit", day, "--label", "answer", "--algo", "pa1", "-o", tmp_path / "day.bigclf")[1].split())
+    assert "columns 1 category, 1 date; left out: id (just numbers the rows) error" in said
     assert "numbers in 30 cells, text in 30" in " ".join(run("inspect", mixed)[1].split())
     for names in ((mixed, tmp_path / "pair.parquet"), (tmp_path / "pair.parquet", mixed)):
         for words in (("inspect",), ("fit", "--label", "answer", "-o", tmp_path / "never")):
