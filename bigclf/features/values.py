@@ -293,6 +293,12 @@ def _as_truths(
     return np.where(absent, np.nan, yes.astype(np.float64)), np.zeros_like(strange)
 
 
+AN_ISO_DATE = (
+    "an ISO 8601 date (YYYY-MM-DD, or as the date's `format:` in a spec says, such as `bigclf inspect FILE --suggest > "
+    "spec.yaml` proposes, for --spec spec.yaml)"
+)
+
+
 def _hint(value: str, decimal: str, written: str) -> str:
     """What to do about a number that is written in another way than its column is read."""
     other = "." if decimal == "," else ","
@@ -465,8 +471,7 @@ def days(array: pa.Array, name: str, form: str | None, values: tuple[str, ...], 
         try:
             found[row] = _micro(read(value))
         except (ValueError, OverflowError):
-            wanted = form or "an ISO 8601 date (YYYY-MM-DD, or as the date's `format:` in the spec says)"
-            bad.setdefault(row, f"column {name}: {_shown(value)} is not {wanted}")
+            bad.setdefault(row, f"column {name}: {_shown(value)} is not {form or AN_ISO_DATE}")
     return found
 
 
