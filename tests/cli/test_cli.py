@@ -572,7 +572,7 @@ def test_text_that_fit_takes_is_taken_by_evaluate_and_predict(place, tmp_path):
         found = json.loads(bigclf("evaluate", tmp_path / model, tmp_path / rows, "--json", *more)[0])
         assert found["n"] == 300 and found["accuracy"] == shards["accuracy"]
         assert found["trained_on"] == 1  # the bytes are those that it learned from, whatever the name
-        out = tmp_path / f"{model}-{len(more)}-{rows}"
+        out = tmp_path / f"{model}-{len(more)}-{rows.replace('.', '-')}"
         bigclf("predict", tmp_path / model, tmp_path / rows, "-o", out, *more)
         table = pq.read_table(out / f"{rows}.parquet").to_pydict()
         assert table["label"] == labels and table["row"] == [*range(300)]  # in the order of the text

@@ -612,6 +612,9 @@ def test_amounts_are_read_as_people_write_them(tmp_path):
             scorer.predict({"x": ["5 dollars"], "c": ["yes"]})
     bad = {}
     values.numbers(pa.array(["$1,200", "x"]), "x", (), bad)
+    dates = {}
+    values.days(pa.array(["01.02.2024"]), "x", None, (), dates)
+    assert "`bigclf inspect FILE --suggest > spec.yaml` proposes, for --spec spec.yaml)" in dates[0]
     assert (
         "add `written: grouped`" in bad[0]
         and "--suggest > spec.yaml`, then --spec spec.yaml" in bad[0]
