@@ -33,9 +33,9 @@ from bigclf.api.stall import Stall, watched
 from bigclf.api.turns import in_turns, require_room, turns_of
 from bigclf.cluster.carried_rows import RowsAside
 from bigclf.compiled.jit import cpu_type
-from bigclf.data.arrays import plain_names, require_same_names
+from bigclf.data.arrays import names_differ, plain_names, require_same_names
 from bigclf.data.dataset import Dataset
-from bigclf.errors import ClusterError, Interrupted, ModelFormatError, RunError, masked
+from bigclf.errors import ClusterError, DataError, Interrupted, ModelFormatError, RunError, masked
 from bigclf.files.json_fields import FieldError, check_fields
 from bigclf.model.model import Model, load
 from bigclf.progress import Plan as Shown
@@ -504,6 +504,10 @@ def _start_from(run: Run, init: Model, source: Rows) -> None:
     mine = plain_names(init.features, init.columns.get("features"))
     its = plain_names(source.features, source.layout.values if isinstance(source, Dataset) else None)
     if mine is not None and its is not None:
+        if isinstance(source, Dataset) and (told := names_differ(mine, its[: len(mine)])):
+            raise DataError(
+                f"these rows cannot go on from the model of init: the file has {told}", file=source.files[0]
+            )
         require_same_names(mine, its[: len(mine)])
     given, init = init, grown(init, source.n_features, source.classes, source.feature_ids)
     place, further = run.method.form.place, init is given and goes_on(run, init)

@@ -540,17 +540,15 @@ def entries_of(row: object) -> tuple[np.ndarray, np.ndarray]:
     return features, dense[features]
 
 
-def stored_row(
-    data: Stored, number: int, columns: Mapping[str, object] | None = None
-) -> tuple[np.ndarray, np.ndarray, object]:
+def stored_row(data: Stored, number: int) -> tuple[np.ndarray, np.ndarray, object]:
     """Features, values and label (None: there is none, a list: of several) of row ``number`` of shards, counted from 0
-    in their order; ``columns`` : what the model remembers of the names of columns.
+    in their order.
 
     Raises
     ------
     ValueError : there is no such row.
     """
-    dataset = as_trained(data, columns or {}, need_labels=False)
+    dataset = as_trained(data, {}, need_labels=False)
     if not 0 <= number < dataset.n_rows:
         raise no_row(number, dataset.n_rows)
     ends = np.cumsum(dataset.chunks.rows)

@@ -35,7 +35,7 @@ from bigclf.conversion.text.label_lists import are_lists
 from bigclf.conversion.text.pieces import PIECE, look_at
 from bigclf.data.arrays import Arrays, plain_names
 from bigclf.data.bad_rows import MOST_BAD
-from bigclf.data.dataset import MANIFEST, Dataset, Stored
+from bigclf.data.dataset import MANIFEST, Dataset, Stored, as_trained
 from bigclf.errors import DataError, SchemaError
 from bigclf.features import encode, values
 from bigclf.features.extract import extract
@@ -46,7 +46,7 @@ from bigclf.files.caches import cache_directory
 from bigclf.files.formats import COLUMNS, DEFAULT, HASHED
 from bigclf.maths.block import Block
 from bigclf.model.explanations import NamesGiven, RowAnswer, explain_row, row_of_blocks, stored_row
-from bigclf.model.model import Model, is_stored
+from bigclf.model.model import Model, is_stored, require_same_columns
 from bigclf.progress import Watcher
 from bigclf.units import parse_bytes
 from bigclf.version import __version__
@@ -491,7 +491,9 @@ def _row_at(model: Model, data: Stored, number: int) -> tuple[np.ndarray, np.nda
             return row_of_blocks(rows.blocks(), number)
         if model.is_raw(data):
             return row_of_blocks((block for _, block in model.raw_blocks(data)), number)
-        return stored_row(data, number, model.columns)
+        found = as_trained(data, model.columns, need_labels=False)
+        require_same_columns(model, found)
+        return stored_row(found, number)
 
 
 def _tell_ignored(made: list[Dataset]) -> None:

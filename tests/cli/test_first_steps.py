@@ -659,7 +659,10 @@ def test_parquet_of_numbers_alone_is_told_from_a_table(tmp_path, folder):
         bigclf.evaluate(bigclf.load(model), bigclf.Dataset(tmp_path / "order.parquet", columns=asked))
     with pytest.raises(DataError, match="columns a, b are features as they are here, and the model makes features"):
         bigclf.evaluate(bigclf.load(tmp_path / "t"), bigclf.Dataset(plain, columns=asked))
-    with pytest.raises(ValueError, match="in another order"):
+    assert run("explain", model, "--row", 0, "--data", tmp_path / "s")[0] == 3
+    with pytest.raises(
+        DataError, match="cannot go on from the model of init: the file has its columns in another order"
+    ):
         swapped = bigclf.Dataset(tmp_path / "order.parquet", columns=asked)
         bigclf.fit(swapped, algo="pa1", init=bigclf.load(model), progress=False)
 
