@@ -348,10 +348,12 @@ class Dataset:
 
     @property
     def named_columns(self) -> dict[str, object]:
-        """``columns`` as a model remembers them: the columns that a glob of features found in place of the glob, since
-        other files may have more that it matches."""
-        wide = self.layout.values if "features" in self.columns else None
-        return {**self.columns, "features": list(wide)} if isinstance(wide, tuple) else dict(self.columns)
+        """``columns`` as a model remembers them: those that are the features as they are, told or found, by their
+        names, since other files may have more, or have them in another order."""
+        wide, label = self.layout.values, self.layout.label
+        if not isinstance(wide, tuple):
+            return dict(self.columns)
+        return {**({} if label is None else {"label": label}), **self.columns, "features": list(wide)}
 
     @property
     def learnable(self) -> tuple[int, int]:

@@ -654,6 +654,17 @@ def test_parquet_of_numbers_alone_is_told_from_a_table(tmp_path, folder):
         assert code == 3 and "made of raw columns, and the model takes the columns a, b as they are" in said
         code, _, said = run(verb, model, tmp_path / "n.csv", *more)
         assert code == 3 and "a table as csv, and the model takes columns of Parquet as they are (a, b)" in said
+    unsaid = (
+        tmp_path / "unsaid"
+    )  # the label is known by its name: the columns were forgotten, and taken by their places
+    assert run("fit", plain, "--algo", "pa1", "-o", unsaid)[0] == 0
+    figures = [
+        json.loads(run("evaluate", unsaid, tmp_path / f"{name}.parquet", "--json")[1]) for name in ("n", "order")
+    ]
+    assert figures[0]["accuracy"] == figures[1]["accuracy"]
+    pq.write_table(pa.table({**rows, "a": rows["b"], "c": rows["a"]}).drop_columns("b"), tmp_path / "other.parquet")
+    code, _, said = run("evaluate", unsaid, tmp_path / "other.parquet")
+    assert code == 3 and "column b: there is no such column; the file has a, y, c" in said
     asked = {"features": "*", "label": "y"}
     with pytest.raises(DataError, match="another order than the model was trained on: column 0 is 'b' and was 'a'"):
         bigclf.evaluate(bigclf.load(model), bigclf.Dataset(tmp_path / "order.parquet", columns=asked))
