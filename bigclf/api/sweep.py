@@ -30,12 +30,13 @@ from bigclf import files, texts
 from bigclf.api.fit import _asked, conducted
 from bigclf.api.outcome import Result, answer_rows, model_of, result_of, warn_of_limits
 from bigclf.api.results_record import RESULTS, check_results
+from bigclf.data.dataset import Dataset
 from bigclf.data.frames import pandas_frame
 from bigclf.maths.block import Block
 from bigclf.maths.losses import REGRESSION
 from bigclf.methods import METHODS, Setting, native
 from bigclf.methods.method import Dual, Method
-from bigclf.model.model import Model
+from bigclf.model.model import Model, require_same_numbers
 from bigclf.progress import Record
 from bigclf.request.auto import choose
 from bigclf.request.door import UNKNOWN, Shape, open_rows
@@ -67,7 +68,6 @@ from bigclf.training.visit import RowFile
 if TYPE_CHECKING:
     from bigclf.cluster.link import Link
     from bigclf.data.arrays import Arrays
-    from bigclf.data.dataset import Dataset
     from bigclf.data.rows import Rows
 
 
@@ -298,12 +298,14 @@ def swept(request: Request) -> Sweep:
             log.info("%s", request.chosen)
         every = [setting for each in request.at_first() for setting in each]
         many, regression = len(request.families) > 1, every[0].loss in REGRESSION
-        columns = request["columns"] or getattr(request.data, "named_columns", None)
-        apart = rows_to_measure(request["validate"], regression, columns) if folds == 0 else None
         link = stack.enter_context(linked(request["workers"], request["patience"]))
         peak = stack.enter_context(PeakMemory())
         prepared = prepare(request, found, link, peak)
         source, weights = prepared.source, prepared.class_weights
+        columns = getattr(source, "named_columns", None)  # by their names, in whatever order the others have them
+        apart = rows_to_measure(request["validate"], regression, columns) if folds == 0 else None
+        if isinstance(apart, Dataset):
+            require_same_numbers(source.features, (columns or {}).get("features"), apart)
         if not regression:
             for each in prepared.settings:
                 require_few(source.classes.size, each[0], request["memory"], len(each) * max(1, folds))

@@ -1070,7 +1070,7 @@ def require_same_columns(model: Model, dataset: Dataset) -> None:
     ------
     DataError : naming the columns, or saying how to convert them.
     """
-    _require_same_numbers(model, dataset)
+    require_same_numbers(model.features, model.columns.get("features"), dataset)
     mine, its = model.features, dataset.features
     if is_columns(mine) and is_columns(its) and mine["learned"]["digest"] != its["learned"]["digest"]:
         raise DataError("these shards were made with what was learned of other rows than the model's; give the model "
@@ -1078,14 +1078,15 @@ def require_same_columns(model: Model, dataset: Dataset) -> None:
                         file=dataset.files[0])  # fmt: skip
 
 
-def _require_same_numbers(model: Model, dataset: Dataset) -> None:
-    """The same of columns of numbers that are features as they are, where both sides know the names of theirs."""
-    mine = plain_names(model.features, model.columns.get("features"))
+def require_same_numbers(features: Mapping[str, object], told: object, dataset: Dataset) -> None:
+    """The same of columns of numbers that are features as they are, where both sides know the names of theirs: of those
+    trained on ``features`` or what files were read by (``told``) tell them."""
+    mine = plain_names(features, told)
     its, path = plain_names(dataset.features, dataset.layout.values), dataset.files[0]
     if mine and is_columns(dataset.features):
         raise DataError(f"these shards hold features made of raw columns, and the model takes the columns {_some(mine)}"
                         " as they are: give it rows with these, or train a model on the table", file=path)  # fmt: skip
-    if its and is_columns(model.features):
+    if its and is_columns(features):
         raise DataError(f"the columns {_some(its)} are features as they are here, and the model makes features of the "
                         "raw columns: give it the file itself", file=path)  # fmt: skip
     if mine and its and (told := names_differ(mine, its)):

@@ -665,6 +665,13 @@ def test_parquet_of_numbers_alone_is_told_from_a_table(tmp_path, folder):
     pq.write_table(pa.table({**rows, "a": rows["b"], "c": rows["a"]}).drop_columns("b"), tmp_path / "other.parquet")
     code, _, said = run("evaluate", unsaid, tmp_path / "other.parquet")
     assert code == 3 and "column b: there is no such column; the file has a, y, c" in said
+    grid = "--grid", "C=1", "--algo", "pa1", "--epochs", 2, "--folds", 0
+    for k, name in enumerate(("n", "order")):
+        out = "-o", tmp_path / f"g{k}", "--validate", tmp_path / f"{name}.parquet", "--json"
+        figures[k] = json.loads(run("sweep", plain, "--label", "y", *grid, *out)[1])["table"][0]["mean"]
+    assert figures[0] == figures[1]
+    code, _, said = run("sweep", plain, "--label", "y", *grid, "-o", tmp_path / "g2", "--validate", tmp_path / "s")
+    assert code == 3 and "made of raw columns, and the model takes the columns a, b as they are" in said
     asked = {"features": "*", "label": "y"}
     with pytest.raises(DataError, match="another order than the model was trained on: column 0 is 'b' and was 'a'"):
         bigclf.evaluate(bigclf.load(model), bigclf.Dataset(tmp_path / "order.parquet", columns=asked))
