@@ -391,7 +391,7 @@ def test_bad_rows_are_skipped_or_kept_apart(tmp_path, small_pieces):
         (bz2.compress(text_of())[:-20], "cannot be decompressed"),
         (b"\x28\xb5\x2f\xfdrest", "cannot be decompressed"),
         (zstd(text_of())[:-20], "cannot be decompressed"),
-        (b"PAR1 and so on", "Parquet file already"),
+        (b"PAR1 and so on", "is a Parquet file, which needs no conversion"),
         (b"1 1:1 " + b" " * 2**25, "line of more than"),
     ],
     ids=["empty", "comments", "cut gz", "bad gz", "cut bz2", "bad zst", "cut zst", "parquet", "long line"],
