@@ -385,6 +385,26 @@ def test_an_error_removes_no_run_that_was_there_before(place, tmp_path):
     assert "holds another run" in complaint and content(tmp_path) == before
 
 
+@pytest.mark.parametrize("left", ["", "replaces.json", "notes.txt"])
+def test_what_a_run_left_that_came_to_no_checkpoint_keeps_no_other_from_beginning(place, tmp_path, left):
+    """The same line without --resume advises it; where it had leave to replace a model, that was not given to this."""
+    words = unfinished_fit(place, tmp_path)
+    for file in [*(tmp_path / "m.run").glob("state-*"), tmp_path / "m.run" / "model.bigclf"]:
+        file.unlink()
+    (tmp_path / "m.run" / "rows-00000-00000001-000000.safetensors").write_bytes(b"of a state that was never written")
+    assert "--resume to continue it" in command(*words, "--C", 3, code=1)[1]
+    if left:
+        (tmp_path / "m.run" / left).write_text("{}")
+        assert "holds another run; it differs in: " in command(*words, "--C", 3, "--resume", code=1)[1]
+        return
+    command(*words, "--C", 3, "--epochs", 2, "--resume", code=4)
+    asked = json.loads((tmp_path / "m.run" / "run.json").read_text())
+    assert "3.0" in json.dumps(asked["identity"])
+    history = (tmp_path / "m.run" / "history.jsonl").read_text().splitlines()
+    assert [json.loads(line)["epoch"] for line in history] == [*range(1, len(history) + 1)]
+    assert not (tmp_path / "m.run" / "rows-00000-00000001-000000.safetensors").exists()
+
+
 @pytest.mark.parametrize("name", ["sweep", "path"])
 @pytest.mark.parametrize("held", ["run", "run/grid", "run/best", "the output"])
 @pytest.mark.parametrize("more", [[], ["--overwrite"]], ids=" ".join)

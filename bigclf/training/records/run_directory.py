@@ -131,9 +131,7 @@ class RunDirectory:
         RunError : the directory holds a run and ``resume`` was not said, or another run (the differences are named).
         """
         if not files.exists(self.file("run.json")):
-            files.publish_text(self.file("run.json"), json.dumps(asked, indent=1, default=plain))
-            self._run = _told(json.loads(json.dumps(asked["identity"], default=plain)))
-            return None
+            return self._written_first(asked)
         if not resume:
             raise RunError(f"{self.path} holds a run already; resume it (resume=True, --resume) or use another one")
         try:
@@ -147,9 +145,14 @@ class RunDirectory:
         if may_loosen and _is_looser(now.get("tol"), was.get("tol")):
             now["tol"] = was["tol"]
         lines = differences(was, now)
+        if lines and self._came_to_nothing():
+            for name in (*self._rows_there(), "history.jsonl"):
+                files.remove(self.file(name))
+            return self._written_first(asked)
         if lines:
             more = ", and tol may grow" if may_loosen else ""
-            way = f"continue with the same settings (limits may change{more}), or use another run directory"
+            way = (f"continue with the same settings (limits may change{more}), or start over (--overwrite, or another"
+                   " run directory)")  # fmt: skip
             if all(line.startswith("plan.") for line in lines):
                 way = ("data and method are the same, but the plan is for another memory, seed, dtype or groups,"
                        " or by another version of bigclf: continue with those, or start over (--overwrite, or another"
@@ -161,6 +164,22 @@ class RunDirectory:
             raise RunError(f"{self.path} holds another run; it differs in: {'; '.join(lines)}; {way}")
         self._run = _told(was)
         return before
+
+    def _written_first(self, asked: Mapping[str, object]) -> None:
+        files.publish_text(self.file("run.json"), json.dumps(asked, indent=1, default=plain))
+        self._run = _told(json.loads(json.dumps(asked["identity"], default=plain)))
+
+    def _came_to_nothing(self) -> bool:
+        """Whether it was ended before its first checkpoint, with leave to replace nothing."""
+        names = {name for name in files.list_directory(self.path) if not files.is_left(name)}
+        return names - {*self._rows_there()} <= {"run.json", "history.jsonl", WROTE, "lease"}
+
+    def _rows_there(self) -> list[str]:
+        return [
+            name
+            for name in files.list_directory(self.path)
+            if name.startswith("rows-") and not _is_rows(self.path, name)
+        ]
 
     # History
 
