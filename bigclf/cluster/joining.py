@@ -110,7 +110,7 @@ class Joining:
         self._seconds = stale + 4 * size / SLOWEST
         self._wholes: list[Whole | None] = [None for _ in round.states]
         self._figures: list[np.ndarray | None] = [None for _ in round.states]
-        self._doubted: set[str] = set()
+        self._doubted: dict[str, float] = {}  # since when: a sign of life from before says nothing
         self._looked, self._failures, self._in_vain = time.monotonic(), 0, 0
 
     @property
@@ -130,7 +130,7 @@ class Joining:
 
     def welcome(self, worker: str) -> None:
         """The worker is ready."""
-        self._doubted.discard(worker)
+        self._doubted.pop(worker, None)
         self._tree.welcome(worker)
 
     def look(self, seen: Iterator[tuple[str, float]]) -> None:
@@ -140,11 +140,15 @@ class Joining:
             return
         listened, self._looked = now - self._looked <= self._stale / 2, now
         for worker, at in seen if listened else ():
-            if now - at > self._stale and worker not in self._doubted:
-                self._doubted.add(worker)
-                self._tree.lost(worker)
-            elif worker in self._doubted and now - at <= self._stale:
+            if now - at > self._stale:
+                self._doubt(worker)
+            elif at > self._doubted.get(worker, at):
                 self.welcome(worker)
+
+    def _doubt(self, worker: str) -> None:
+        if worker not in self._doubted:
+            self._tree.lost(worker)
+            self._doubted[worker] = time.monotonic()
 
     def heard(self, task: Task, answer: object) -> None:
         """What came of a task: ``Joined``, ``Failure``, or None: nothing."""
@@ -164,9 +168,8 @@ class Joining:
         else:
             self._failures += isinstance(answer, Failure) and answer.kind == "failed"
             self._tree.failed(task)
-            if answer is None and task.worker not in self._doubted:  # it may be dead, and nobody has said so yet
-                self._doubted.add(task.worker)
-                self._tree.lost(task.worker)
+            if answer is None:  # it may be dead, and nobody has said so yet
+                self._doubt(task.worker)
         if self._failures > self._retries:
             raise RunError(f"what groups came to could not be joined: {type(error).__name__}: {error}") from error
         if self._in_vain > MOST_IN_VAIN + 2 * len(self._round.refs):
