@@ -145,6 +145,8 @@ def require_free(out: files.PathLike, overwrite: bool) -> None:
     if there and not overwrite:
         raise RunError(f"{name!r} exists and is not empty; name another directory, or add overwrite=True to replace it")
     ours = {MANIFEST, CHUNK_TABLE, QUARANTINE, files.UNFINISHED, *OF_COLUMNS}
-    strange = [entry for entry in there if entry not in ours and not entry.startswith("part-")]
+    strange = [
+        entry for entry in there if entry not in ours and not entry.startswith("part-") and not files.is_left(entry)
+    ]
     if strange:
         raise RunError(f"{name!r} holds {strange[0]!r}, which bigclf did not write; it is not overwritten")

@@ -446,6 +446,9 @@ def test_outputs_that_are_there(tmp_path):
         convert(source(tmp_path, b"bad\n", "bad.svm"), tmp_path / "s", overwrite=True)
     assert digest(tmp_path / "s") == before
     assert convert(source(tmp_path, text_of(60), "other.svm"), tmp_path / "s", overwrite=True).n_rows == 60
+    (tmp_path / "s" / ".part-00001.parquet.tmp-4711-0123abcd").touch()  # by an append whose disk failed as it tidied up
+    assert convert(path, tmp_path / "s", overwrite=True).n_rows == 50
+    assert not [name for name in os.listdir(tmp_path / "s") if ".tmp-" in name]
     (tmp_path / "s" / "letters.doc").touch()
     with pytest.raises(RunError, match=r"letters.doc.*did not write"):
         convert(path, tmp_path / "s", overwrite=True)
