@@ -57,7 +57,7 @@ def finished(out: files.PathLike, identity: Mapping[str, object], append: bool) 
         dataset = Dataset(out) if files.exists(files.join(out, MANIFEST)) else None
     except DataError:
         return None
-    if dataset is None:
+    if dataset is None or files.exists(files.join(out, files.UNFINISHED)):  # what took its place has none
         return None
     if (made := made_before(out, dict(identity), known_by(dataset, dataset.conversion), append)) is None:
         return None

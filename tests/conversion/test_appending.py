@@ -191,6 +191,23 @@ def test_replacing_after_a_killed_appending_replaces(tmp_path, text, monkeypatch
     assert bigclf.convert(b, tmp_path / "s", overwrite=True, **SMALL).n_rows == (50 if noted else 110)
 
 
+def test_shards_beside_an_appending_cut_short_are_not_those_that_were_to_take_their_place(tmp_path, text, monkeypatch):
+    """The same conversion as the first is killed before it replaces them: all is as the first had made it, but a mark
+    is there that the appending left."""
+    a, b = text("a", 60), text("b", 50, seed=1)
+    bigclf.convert(a, tmp_path / "s", **SMALL)
+    for fails, source, more in (("put", b, {"append": True}), ("publish_directory", a, {"overwrite": True})):
+        with monkeypatch.context() as patch:
+            patch.setattr(files, fails, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                bigclf.convert(source, tmp_path / "s", **more, **SMALL)
+    assert (tmp_path / "s" / files.UNFINISHED).exists() and bigclf.Dataset(tmp_path / "s").n_rows == 60
+    with pytest.raises(RunError, match="not empty"):
+        bigclf.convert(a, tmp_path / "s", **SMALL)
+    assert bigclf.convert(a, tmp_path / "s", overwrite=True, **SMALL).n_rows == 60
+    assert not (tmp_path / "s" / files.UNFINISHED).exists() and not (tmp_path / ".s.converting").exists()
+
+
 @pytest.mark.parametrize("first", [False, True])
 def test_one_killed_before_its_shards_were_seen_goes_on_whichever_is_asked(tmp_path, text, monkeypatch, first):
     a = text("a", 60)
