@@ -160,5 +160,7 @@ def _add_bad_rows(directory: str, out: files.PathLike, kept: int) -> None:
     mine, place = files.join(directory, QUARANTINE), files.join(out, QUARANTINE)
     there = files.read_bytes(place) if files.exists(place) else b""
     wanted = there[:kept] + (files.read_bytes(mine) if files.exists(mine) else b"")
-    if wanted != there:
+    if there and not wanted:  # an appending that was cut short had bad rows, and nobody else
+        files.remove(place)
+    elif wanted != there:
         files.publish_bytes(place, wanted)

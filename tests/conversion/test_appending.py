@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import pathlib
 
 import numpy as np
 import pytest
@@ -125,6 +126,25 @@ def test_an_appending_that_failed_between_table_and_manifest_is_no_damage(tmp_pa
     assert not bigclf.Dataset(tmp_path / "s").warnings
 
 
+def interrupted(*_):
+    raise KeyboardInterrupt
+
+
+def test_bad_rows_of_an_appending_that_was_cut_short_leave_no_file(tmp_path, text, monkeypatch):
+    a, b = text("a", 60), text("b", 50, seed=1)
+    bad = tmp_path / "bad.svm"
+    bad.write_bytes(pathlib.Path(b).read_bytes() + b"1 bad\n")
+    for name in ("s", "whole"):
+        bigclf.convert(a, tmp_path / name, **SMALL)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(bigclf.Dataset, "write_manifest", lambda _, d, told: "converting" in d or interrupted())
+        bigclf.convert(bad, tmp_path / "s", append=True, on_bad_rows="quarantine", max_bad_fraction=0.1, **SMALL)
+    assert (tmp_path / "s" / appending.QUARANTINE).exists()
+    for name in ("s", "whole"):
+        bigclf.convert(b, tmp_path / name, append=True, **SMALL)
+    assert sorted(os.listdir(tmp_path / "s")) == sorted(os.listdir(tmp_path / "whole"))
+
+
 @pytest.mark.parametrize("there", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_killed_when_all_was_there_the_same_appending_appends_nothing(tmp_path, text, monkeypatch, there):
     """It was known again by the shards it appended to, which by then had become more."""
@@ -198,7 +218,7 @@ def test_shards_beside_an_appending_cut_short_are_not_those_that_were_to_take_th
     bigclf.convert(a, tmp_path / "s", **SMALL)
     for fails, source, more in (("put", b, {"append": True}), ("publish_directory", a, {"overwrite": True})):
         with monkeypatch.context() as patch:
-            patch.setattr(files, fails, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            patch.setattr(files, fails, interrupted)
             with pytest.raises(KeyboardInterrupt):
                 bigclf.convert(source, tmp_path / "s", **more, **SMALL)
     assert (tmp_path / "s" / files.UNFINISHED).exists() and bigclf.Dataset(tmp_path / "s").n_rows == 60
@@ -212,7 +232,7 @@ def test_shards_beside_an_appending_cut_short_are_not_those_that_were_to_take_th
 def test_one_killed_before_its_shards_were_seen_goes_on_whichever_is_asked(tmp_path, text, monkeypatch, first):
     a = text("a", 60)
     with monkeypatch.context() as patch:
-        patch.setattr(files, "publish_directory", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(files, "publish_directory", interrupted)
         with pytest.raises(KeyboardInterrupt):
             bigclf.convert(a, tmp_path / "s", append=first, **SMALL)
     done = bigclf.convert(a, tmp_path / "s", append=not first, **SMALL)
