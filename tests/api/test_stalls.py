@@ -76,6 +76,11 @@ def test_what_was_asked_for_by_name_goes_on_and_is_told_once(caplog):
     assert "after 3 passes the gap is about 0.4" in record.message and "(algo='newton_dense')" in record.message
     small = Stall(ASKED._replace(nnz=1000, n_rows=100), changes=False)
     assert [small(run_of(gap)) for gap in (0.5, 0.45, 0.4)] == [[]] * 3 and not small.said
+    stuck, changing = (Stall(ASKED._replace(nnz=20000, n_rows=5000), changes=changes) for changes in (False, True))
+    with caplog.at_level(logging.WARNING, "bigclf"):  # thousands of epochs take long, of however few rows
+        assert [stuck(run_of(1.0)) for _ in range(3)] == [[]] * 3 and stuck.said
+    changing.gaps = stuck.gaps
+    assert changing.left(60, 1e-3) < 0.5 * stuck.left(60, 1e-3)  # goes by what is counted, as before
 
 
 def full_rows(apart):
