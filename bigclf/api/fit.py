@@ -370,7 +370,7 @@ def _asked(source: Rows, problems: list[Problem], plan: Plan, options: RunOption
     import numba
     import pyarrow
 
-    setting = problems[0].setting
+    setting, raw = problems[0].setting, getattr(source, "raw", None)  # rows in memory were made of no file
     identity = {
         "method": setting.method.name,
         "loss": setting.loss,
@@ -397,7 +397,11 @@ def _asked(source: Rows, problems: list[Problem], plan: Plan, options: RunOption
         **({} if options.get("prune") is None else {"prune": options["prune"]}),
         **({"class_weight": "balanced"} if isinstance(options.get("class_weight"), str) else {}),
         "plan": plan.as_json(),
-        "files": [{"path": masked(p), **f._asdict()} for p, f in zip(source.files, source.fingerprints, strict=True)],
+        "files": [
+            {"path": masked(files.absolute(path)), **found._asdict()}
+            for path, found in zip(source.files, source.fingerprints, strict=True)
+        ],
+        **({} if raw is None else {"raw": raw}),
         "versions": {
             "bigclf": __version__,
             "numpy": np.__version__,

@@ -30,10 +30,12 @@ from bigclf.api.old_run import (
     Pieces,
     carried,
     dual_variables,
+    in_cache,
     old_run,
     options_of,
     problem_names,
     require_same_rows,
+    same_conversion,
 )
 from bigclf.api.receipt import (
     Forgotten,
@@ -49,16 +51,17 @@ from bigclf.api.receipt import (
 )
 from bigclf.conversion import removing
 from bigclf.conversion.removing import Keys
+from bigclf.conversion.tables.reading import are_raw
 from bigclf.data.arrays import made_alike
 from bigclf.data.bad_rows import no_way_out
-from bigclf.data.dataset import MANIFEST, Dataset, Stored, require_trainable
+from bigclf.data.dataset import MANIFEST, Dataset, RawFiles, Stored, require_trainable
 from bigclf.errors import DataError
 from bigclf.maths.block import Block
 from bigclf.maths.mixing import Weights
 from bigclf.methods.method import Dual
 from bigclf.metrics.figures import labelled_dataset
 from bigclf.model.model import Model
-from bigclf.model.raw_input import as_shards
+from bigclf.model.raw_input import as_shards, made_again
 from bigclf.request.door import Found, open_rows
 from bigclf.request.prepare import default_epochs, prepare
 from bigclf.request.request import Request, RunOptions
@@ -84,6 +87,24 @@ class Which(NamedTuple):
     rows: Sequence[int] | np.ndarray | None = None
     where: Mapping[str, Sequence[object]] | None = None
     like: Any = None
+
+    def require_meant(self, old: OldRun) -> None:
+        """Refuse numbers of rows of a raw table that ``fit`` shuffled, and columns, which its shards do not have.
+
+        Raises
+        ------
+        TypeError : saying how to name the rows.
+        """
+        if self.like is not None or old.raw is None:
+            return
+        named, like = _named(old.raw), "name them by what they hold: --like FILE (like=), with these rows as they stand"
+        if self.where is not None:
+            raise TypeError(f"fit made shards of {named}, which keep no column beside the features for --where "
+                            f"(where=); {like} there")  # fmt: skip
+        if not old.raw["in_order"]:
+            way = f"; or give numbers of rows of the shards, and name these: --data {_folder(old.files)} (data=)"
+            raise TypeError(f"fit shuffled the rows of {named}, so numbers of rows (--rows, rows=) would mean others; "
+                            f"{like} there{'' if in_cache(old.files) else way}")  # fmt: skip
 
     def numbers(self, dataset: Dataset, model: Model) -> np.ndarray:
         """Their numbers int64 [n], ascending.
@@ -198,6 +219,8 @@ def _made(
 ) -> Forgotten:
     """Make everything new that is to be, note in the journal what is left to do, and do it."""
     began = time.perf_counter()
+    if data is None:
+        which.require_meant(old)
     dataset = opened(old, data)
     outputs.require_usable(dataset)
     outputs.keep_apart([dataset, *directories_of(dataset)])
@@ -235,9 +258,53 @@ def opened(old: OldRun, data: Stored | None) -> Dataset:
             "it again with --run-dir (run_dir=), which keeps the run, or name the shards that it was trained on "
             "(--data, data=): then a run elsewhere, which holds the rows too, is not known"
         )
-    dataset = named if isinstance(named, Dataset) else Dataset(named, columns=old.model.columns or None)
+    if data is None and old.raw is not None and not all(files.exists(path) for path in old.files):
+        dataset = _converted_again(old, old.raw)
+    else:
+        if data is not None and not isinstance(data, Dataset) and are_raw(data):
+            raise TypeError(f"{files.expand(data)[0]}: is a raw file, and --data (data=) takes shards that were made "
+                            "of it; leave it away, and the run finds them")  # fmt: skip
+        dataset = named if isinstance(named, Dataset) else Dataset(named, columns=old.model.columns or None)
     require_same_rows(old, dataset)
+    dataset.raw = dataset.raw or old.raw
     return dataset
+
+
+def _converted_again(old: OldRun, raw: RawFiles) -> Dataset:
+    """The shards of raw files, which are in bigclf's cache no longer, made of these again.
+
+    Raises
+    ------
+    DataError : the files are not there, or others than they were; older runs do not know them.
+    """
+    how, named = raw.get("how"), _named(raw)
+    gone = f"the shards that fit made of {named} for this run are gone: {_folder(old.files)}"
+    if how is None:
+        way = "name them where they are now (--data, data=)"
+        if in_cache(old.files):
+            way = "give the command of the fit once more with another model (-o OTHER.bigclf): it makes them again"
+        raise DataError(f"{gone}; {way}")
+    if lacking := [path for path in raw["paths"] if not (files.is_remote(path) or files.exists(path))]:
+        raise DataError(f"{gone}, and {lacking[0]} is not there to make them again; put it back as it was, or train "
+                        "again without the rows (bigclf fit)")  # fmt: skip
+    log.info("converting %s again, whose shards are in the cache no longer", named)
+    made = made_again(raw["paths"], how)
+    if not same_conversion(old, made):
+        raise DataError(f"{gone}, and what is made of {named} now are others: it has changed since, or another version "
+                        "of bigclf converted it; train again without the rows (bigclf fit)")  # fmt: skip
+    return made
+
+
+def _named(raw: RawFiles) -> str:
+    """The raw files as a message names them."""
+    first, *more = raw["paths"] or ["the raw files"]
+    return f"{first}{', ...' * bool(more)}"
+
+
+def _folder(paths: Sequence[str]) -> str:
+    """The directory in which all the shards lie, or their first."""
+    folders = {files.parent_directory(path) for path in paths}
+    return folders.pop() if len(folders) == 1 else paths[0]
 
 
 def directories_of(dataset: Dataset) -> list[str]:

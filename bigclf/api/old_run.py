@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
 from bigclf import files
 from bigclf.errors import DataError, RunError
+from bigclf.files.caches import CONVERSIONS, cache_home
 from bigclf.methods import METHODS, Method
 from bigclf.model.model import Model, load
 from bigclf.stream.row_files import FiledArray
@@ -18,7 +19,7 @@ from bigclf.training.records.run_directory import RunDirectory, run_of
 from bigclf.training.records.run_record import read_run
 
 if TYPE_CHECKING:
-    from bigclf.data.dataset import Dataset
+    from bigclf.data.dataset import Dataset, RawFiles
 
 
 log = logging.getLogger("bigclf")
@@ -49,6 +50,14 @@ class OldRun(NamedTuple):
     def files(self) -> list[str]:
         """The shards that it was trained on; none where that is not known."""
         return [one["path"] for one in self.told.get("files", ())]
+
+    @property
+    def raw(self) -> RawFiles | None:
+        """What is known of the raw files that its shards were made of by ``fit``, see ``Dataset``; None: of none.
+        Older runs tell by the place of their shards alone."""
+        if "raw" in self.told:
+            return cast("RawFiles", self.told["raw"])
+        return {"paths": [], "in_order": False} if in_cache(self.files) else None
 
 
 def old_run(run: files.PathLike) -> OldRun:
@@ -124,9 +133,24 @@ def class_weight_of(old: OldRun, dataset: Dataset) -> object:
 def require_same_rows(old: OldRun, dataset: Dataset) -> None:
     """DataError where the data are not those that the model was trained on: numbers of rows would mean others."""
     seen = dataset.with_real_labels() if old.model.regression else dataset
-    if seen.taking_part().digest != old.model.facts["data"]:
+    if seen.taking_part().digest != old.model.facts["data"] and not same_conversion(old, dataset):
         raise DataError("these are not the files that the model was trained on, or they have changed since: name "
                         "those (--data), as they were", file=dataset.files[0])  # fmt: skip
+
+
+def in_cache(paths: Sequence[str]) -> bool:
+    """Whether these are shards that ``fit`` made of raw files, in bigclf's cache."""
+    home = files.join(str(cache_home()), CONVERSIONS)
+    return bool(paths) and all(files.is_below(path, home) for path in paths)
+
+
+def same_conversion(old: OldRun, dataset: Dataset) -> bool:
+    """Whether these are the shards of the run that the cache had lost, made once more of the same raw files. Their
+    directory is named by the files, as they were, and all that was asked; such a conversion always writes the same."""
+    was = [(one["path"], one.get("size"), one.get("footer")) for one in old.told.get("files", ())]
+    now = [(files.absolute(path), one.size, one.footer)
+           for path, one in zip(dataset.files, dataset.fingerprints, strict=True)]  # fmt: skip
+    return was == now and in_cache(dataset.files)
 
 
 Pieces = Sequence[np.ndarray | FiledArray]

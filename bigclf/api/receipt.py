@@ -21,7 +21,7 @@ from bigclf.conversion.destination import OF_COLUMNS
 from bigclf.data.dataset import CHUNK_TABLE, MANIFEST, NUMBERS, Dataset
 from bigclf.errors import DataError, Interrupted, RunError
 from bigclf.files.apart import keep_apart
-from bigclf.files.caches import cache_home
+from bigclf.files.caches import CONVERSIONS, cache_home
 from bigclf.maths.block import Block, written_out
 from bigclf.model.model import Model, plain
 from bigclf.training.records.run_directory import FORGETTING, clear
@@ -338,6 +338,8 @@ class Staged:
         """The rows that are left: shards that wait, and those that stay as they are."""
         there = [place if files.exists(place) else path for place, path in zip(self.waiting, self.files, strict=True)]
         left = Dataset(there, columns=old.columns or None, target_nnz=old.target_nnz, memory=old.memory, warn=False)
+        if old.raw is not None:  # what is left is not made again of them
+            left.raw = {"paths": old.raw["paths"], "in_order": old.raw["in_order"]}
         if self.outputs.to is not None and files.exists(_manifest_of(old)):
             left.write_manifest(self.rooms[0], old.conversion or None)
         return left
@@ -447,7 +449,7 @@ def places_of(old: OldRun, dataset: Dataset, outputs: Outputs, stays: removing.S
     found = [(paths[file], "shard with such rows", REPLACED if outputs.rewrites else KEPT) for file in sorted(stays)]
     if old.path is not None:
         found.append((old.path, OLD_RUN, fate))
-    found += [(path, "raw store: decoded rows", fate) for path in _stores(dataset, outputs.local_dir)]
+    found += [(path, "raw store: decoded rows", fate) for path in _stores(old, dataset, outputs.local_dir)]
     found += [(path, "cache: counts of the shards", fate) for path in _manifests(dataset)]
     found += [(path, SAME_SOURCES, fate) for path in _conversions(dataset)]
     beside = files.parent_directory(dataset.files[0])
@@ -457,9 +459,13 @@ def places_of(old: OldRun, dataset: Dataset, outputs: Outputs, stays: removing.S
     ):
         if files.exists(files.join(beside, name)):
             found.append((files.join(beside, name), f"{what}, of all rows", KEPT))
-    if dataset.conversion.get("sources") or dataset.made_of:
-        at, what = dataset.made_of or UNKNOWN, "raw files that the shards were made of"
-        found.append((at, what if dataset.made_of else f"{what}: {_in_shards(dataset, stays)}", KEPT))
+    raw = dataset.raw["paths"] if dataset.raw else ()
+    for path in raw:
+        there = files.is_remote(path) or files.exists(path)
+        found.append((path, "raw file that the shards were made of", KEPT if there else GONE))
+    if not raw and dataset.conversion.get("sources"):
+        what = f"raw files that the shards were made of: {_in_shards(dataset, stays)}"
+        found.append((UNKNOWN, what, KEPT))
     if old.path is None:
         found += [(old.at, OLD_MODEL, KEPT), (UNKNOWN, f"{OLD_RUN}, where one was kept", KEPT)]
     elif not old.at.startswith(f"{old.path}/"):
@@ -513,11 +519,11 @@ def _variants(dataset: Dataset) -> set[str]:
     return {one.digest for known in each for one in (known, known.taking_part())}
 
 
-def _stores(dataset: Dataset, local_dir: str | None) -> list[str]:
+def _stores(old: OldRun, dataset: Dataset, local_dir: str | None) -> list[str]:
     """What runs on these shards kept in ``local_dir``."""
     if local_dir is None:
         return []
-    known = tuple(f"raw-{digest}" for digest in _variants(dataset))
+    known = tuple(f"raw-{digest}" for digest in {*_variants(dataset), old.model.facts["data"]})
     return [files.join(local_dir, name) for name in sorted(files.list_directory(local_dir)) if name.startswith(known)]
 
 
@@ -529,7 +535,7 @@ def _manifests(dataset: Dataset) -> list[str]:
 
 def _conversions(dataset: Dataset) -> list[str]:
     """Directories of the cache with shards that were made of the same raw files."""
-    home, sources = files.join(str(cache_home()), "raw"), {*dataset.conversion.get("sources", ())}
+    home, sources = files.join(str(cache_home()), CONVERSIONS), {*dataset.conversion.get("sources", ())}
     found = []
     for name in sorted(files.list_directory(home)) if sources else ():
         directory = files.join(home, name)

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, TypeAlias, TypedDict, overload
 
 import numpy as np
 
@@ -141,6 +141,15 @@ def _gathering_bytes(header: Header) -> int:
     return GATHER_FACTOR * max([*whole, 2 * PART_BYTES])
 
 
+class RawFiles(TypedDict):
+    """Raw files that shards of the cache were made of: whether each row's number is its number there and, where the
+    shards can be made again, how."""
+
+    paths: list[str]
+    in_order: bool
+    how: NotRequired[Mapping[str, object]]
+
+
 class Dataset:
     """Rows in Parquet files: described, not loaded.
 
@@ -188,6 +197,7 @@ class Dataset:
     conversion : of files that were converted by a version that notes it ``sources`` (marks of what they were made of),
         ``part`` ([share, held out] of their rows, or None), ``warnings`` and ``report``; else empty.
     made_of : the raw file that a person named, where the shards are the cache's; else None.
+    raw : of such shards what their run remembers; else None.
     chunks : the chunk table.
 
     Raises
@@ -219,6 +229,7 @@ class Dataset:
         self.digest = self._digest()
         self.report: dict[str, Any] = {}
         self.made_of: str | None = None
+        self.raw: RawFiles | None = None
         self._open_no_file()
         self.damaged: list[str] = []
         self._damaged_in_cache: list[str] = []

@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 log = logging.getLogger("bigclf")
+CONVERSIONS = "raw"  # name of the directory of shards that were made of raw files
 
 
 def cache_home() -> Path:

@@ -36,13 +36,13 @@ from bigclf.conversion.text.pieces import PIECE, look_at
 from bigclf.data.arrays import Arrays, plain_names
 from bigclf.data.bad_rows import MOST_BAD
 from bigclf.data.dataset import MANIFEST, Dataset, Stored, as_trained
-from bigclf.errors import DataError, SchemaError
+from bigclf.errors import DataError, SchemaError, masked
 from bigclf.features import encode, values
 from bigclf.features.extract import extract
 from bigclf.features.label_cells import likely_separators, split
 from bigclf.features.spec import Label, Spec, parse
 from bigclf.features.tally import Tally
-from bigclf.files.caches import cache_directory
+from bigclf.files.caches import CONVERSIONS, cache_directory
 from bigclf.files.formats import COLUMNS, DEFAULT, HASHED
 from bigclf.maths.block import Block
 from bigclf.model.explanations import NamesGiven, RowAnswer, explain_row, row_of_blocks, stored_row
@@ -143,7 +143,7 @@ def converted(
     learned = learned or known
     if learned is not None:
         spec = dataclasses.replace(spec, reader=dict(as_named(spec.reader, data, spec.columns, said or {})))
-    home = directory or cache_directory("raw")
+    home = directory or cache_directory(CONVERSIONS)
     out = files.join(home, _key(data, spec, seed, (on_bad_rows, max_bad_fraction), learned, part))
     options = dict(chunk_nnz=500_000, shuffle=learned is None, overwrite=True, shard_nnz=2**23,
                    max_bad_fraction=max_bad_fraction)  # fmt: skip
@@ -151,13 +151,23 @@ def converted(
     made = _once(out, lambda: convert_columns(data, out, spec, learned=learned, **told, **options))  # type: ignore[arg-type]
     if directory is None:
         _forget(home)
-    return _made_of(made, data)
+    how = None
+    if learned is None and part is None:
+        how = dict(features=spec.as_json(), seed=seed, on_bad_rows=on_bad_rows, max_bad_fraction=max_bad_fraction)
+    in_order = learned is not None and part is None and not made.report.get("bad_rows")
+    return _made_of(made, data, how, in_order)
 
 
-def _made_of(dataset: Dataset, data: files.Paths) -> Dataset:
-    """Shards of the cache that errors name by the file they were made of."""
+def _made_of(
+    dataset: Dataset, data: files.Paths, how: Mapping[str, object] | None = None, in_order: bool = False
+) -> Dataset:
+    """Shards of the cache that errors name by the file they were made of, and ``forget`` by all of them."""
     named = places(data)
     dataset.made_of = named[0].path if len(named) == 1 else f"{named[0].path}, ..."
+    paths = list(dict.fromkeys(masked(files.absolute(place.path)) for place in named))
+    dataset.raw = {"paths": paths, "in_order": in_order}
+    if how is not None:
+        dataset.raw["how"] = how
     return dataset
 
 
@@ -175,12 +185,21 @@ def sparse_text(
     told: tuple[object, ...] = (__version__, named, format, code, seed, bad, hash_bits, several)
     if (base := options.get("index_base")) is not None:
         told += (base,)
-    home = cache_directory("raw")
+    home = cache_directory(CONVERSIONS)
     out = files.join(home, hashlib.blake2b(json.dumps(told).encode(), digest_size=16).hexdigest())
     options = dict(options, hash_bits=hash_bits, overwrite=True, several_labels=several, **bad)
     made = _once(out, lambda: convert(data, out, format=format, seed=seed, **options))
     _forget(home)
-    return _made_of(made, data)
+    how = dict(format=format, seed=seed, hash_bits=hash_bits, several_labels=several, **bad)
+    return _made_of(made, data, how if base is None else how | {"index_base": base})
+
+
+def made_again(paths: list[str], how: Mapping[str, object]) -> Dataset:
+    """The shards of the cache that ``Dataset.raw`` tells of; errors as ``converted`` and ``sparse_text``."""
+    told: dict[str, Any] = dict(how)
+    if "features" in told:
+        return converted(paths, told.pop("features"), **told)
+    return sparse_text(paths, told.pop("format"), **told)
 
 
 def have_several_labels(data: files.Paths, format: object, wanted: bool = False) -> bool:

@@ -1,0 +1,133 @@
+"""``forget`` of a run on a table, of which ``fit`` made shards in bigclf's cache, and of Parquet of numbers."""
+
+import json
+import os
+import pathlib
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+from click.testing import CliRunner
+
+import bigclf
+from bigclf.cli import main
+
+N = 300
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    """``rows.csv`` in the working directory, whose rows all differ; the cache is below it, too."""
+    monkeypatch.setenv("BIGCLF_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    x = np.random.default_rng(3).normal(size=(N, 2)).round(4)
+    made = pa.table({"a": x[:, 0], "b": x[:, 1], "y": np.where(x.sum(1) > np.arange(N) % 3 - 1, "yes", "no")})
+    pa.csv.write_csv(made, "rows.csv")
+    return made
+
+
+def _does(line):
+    done = CliRunner().invoke(main, line.split())
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def _refuses(line, code=2):
+    done = CliRunner().invoke(main, line.split())
+    assert done.exit_code == code, done.output
+    return " ".join(done.output.split())
+
+
+def _fit(more=""):
+    _does(f"fit rows.csv --label y --algo dcd -o m.bigclf --run-dir m.bigclf.run {more}")
+
+
+def _shards(place):
+    """Rows as the shards have them, in their order, without the label."""
+    return [tuple(row) for block in bigclf.Dataset(place).blocks() for row in block.values.reshape(-1, 2).tolist()]
+
+
+def test_numbers_of_rows_that_fit_shuffled_are_refused_and_the_cure_takes_out_the_row_that_is_meant(table, tmp_path):
+    _fit()
+    told = _refuses("forget m.bigclf -o f.bigclf --rows 3 --to left")
+    assert f"fit shuffled the rows of {tmp_path / 'rows.csv'}, so numbers of rows (--rows, rows=)" in told
+    assert "--like FILE" in told and "--data" not in told and not (tmp_path / "left").exists()
+    told = _refuses("forget m.bigclf -o f.bigclf --where a=3 --to left")
+    assert "--like FILE" in told and "--rows" not in told
+    pa.csv.write_csv(table.slice(3, 1), "one.csv")
+    told = _does("forget m.bigclf -o f.bigclf --like one.csv --to left")
+    assert f"stays: {tmp_path / 'rows.csv'} (raw file that the shards were made of)" in told
+    (shards,) = bigclf.Dataset(next((tmp_path / "cache" / "raw").glob("[!.]*"))).files
+    (gone,) = set(_shards(shards)) - set(_shards("left"))
+    mean, size = (np.array([getattr(np, f)(table[c].to_numpy()) for c in "ab"]) for f in ("mean", "std"))
+    assert gone == pytest.approx((np.array([table[c][3].as_py() for c in "ab"]) - mean) / size, abs=1e-6)
+
+
+def test_what_is_left_of_them_is_counted_where_its_shards_are_named(table, tmp_path):
+    _fit()
+    pa.csv.write_csv(table.slice(3, 1), "one.csv")
+    _does("forget m.bigclf -o f.bigclf --like one.csv --to left")
+    told = _refuses("forget f.bigclf -o g.bigclf --rows 5 --to more")
+    assert f"name these: --data {tmp_path / 'left'}" in told
+    before = _shards("left")
+    _does(f"forget f.bigclf -o g.bigclf --rows 5 --to more --data {tmp_path / 'left'}")
+    assert _shards("more") == before[:5] + before[6:]
+    shutil.rmtree("more")
+    told = _refuses("forget g.bigclf -o h.bigclf --like one.csv --to last", 3)
+    assert "are gone" in told and "name them where they are now (--data" in told
+
+
+def test_a_table_in_its_order_may_be_counted(table, tmp_path):
+    known = bigclf.convert("rows.csv", "shards", features={"label": "y", "features": [{"numeric": ["a", "b"]}]})
+    bigclf.fit("rows.csv", features=known, algo="dcd", run_dir="m.bigclf.run", progress=False)
+    (shards,) = bigclf.Dataset(next((tmp_path / "cache" / "raw").glob("[!.]*"))).files
+    before = _shards(shards)
+    _does("forget m.bigclf.run -o f.bigclf --rows 3 --to left")
+    assert _shards("left") == before[:3] + before[4:]
+    assert before[3][0] == pytest.approx((table["a"][3].as_py() - np.mean(table["a"])) / np.std(table["a"]), abs=1e-6)
+
+
+def _without_key(name):
+    path = pathlib.Path(name) / "run.json"
+    told = json.loads(path.read_text())
+    del told["raw"]
+    path.write_text(json.dumps(told))
+
+
+def test_shards_that_the_cache_has_lost_are_made_again(table, tmp_path):
+    _fit()
+    pa.csv.write_csv(table.slice(3, 1), "one.csv")
+    before = _shards(next((tmp_path / "cache" / "raw").glob("[!.]*")))
+    shutil.rmtree(tmp_path / "cache" / "raw")
+    (tmp_path / "store" / f"raw-{bigclf.load('m.bigclf').facts['data']}").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    os.chdir("elsewhere")
+    told = _does("forget ../m.bigclf -o f.bigclf --like ../one.csv --to left --local-dir ../store")
+    assert len(set(before) - set(_shards("left"))) == 1 and len(_shards("left")) == N - 1
+    assert "began with   dual variables" in told
+    assert "(raw store: decoded rows)" in told
+
+
+def test_of_shards_that_cannot_be_made_again_it_is_told_what_to_do(table, tmp_path):
+    _fit()
+    pa.csv.write_csv(table.slice(3, 1), "one.csv")
+    line = "forget m.bigclf -o f.bigclf --like one.csv --to left"
+    told = _refuses(f"{line} --data rows.csv")
+    assert "rows.csv: is a raw file" in told and "leave it away" in told
+    shutil.rmtree(tmp_path / "cache" / "raw")
+    os.rename("rows.csv", "away.csv")
+    told = _refuses(line, 3)
+    assert f"and {tmp_path / 'rows.csv'} is not there to make them again; put it back as it was" in told
+    pa.csv.write_csv(table.slice(1), "rows.csv")
+    assert f"what is made of {tmp_path / 'rows.csv'} now are others" in _refuses(line, 3)
+    os.replace("away.csv", "rows.csv")  # as it was, with its time
+    shutil.rmtree(tmp_path / "cache" / "raw")
+    _without_key("m.bigclf.run")  # as older versions wrote it
+    told = _refuses(line, 3)
+    assert "made of the raw files for this run are gone" in told and "fit once more with another model" in told
+    assert "fit shuffled the rows of the raw files" in _refuses(line.replace("--like one.csv", "--rows 3"))
+    _does("fit rows.csv --label y --algo dcd -o other.bigclf")
+    _does(line)
+    assert len(_shards("left")) == N - 1
