@@ -401,6 +401,7 @@ def _asked(source: Rows, problems: list[Problem], plan: Plan, options: RunOption
             {"path": masked(files.absolute(path)), **found._asdict()}
             for path, found in zip(source.files, source.fingerprints, strict=True)
         ],
+        **({"columns": columns} if (columns := getattr(source, "columns", None)) else {}),
         **({} if raw is None else {"raw": raw}),
         "versions": {
             "bigclf": __version__,

@@ -31,6 +31,7 @@ from bigclf.api.old_run import (
     carried,
     dual_variables,
     in_cache,
+    is_of_run,
     old_run,
     options_of,
     problem_names,
@@ -56,6 +57,7 @@ from bigclf.data.arrays import made_alike
 from bigclf.data.bad_rows import no_way_out
 from bigclf.data.dataset import MANIFEST, Dataset, RawFiles, Stored, require_trainable
 from bigclf.errors import DataError
+from bigclf.features.encode import is_columns
 from bigclf.maths.block import Block
 from bigclf.maths.mixing import Weights
 from bigclf.methods.method import Dual
@@ -131,7 +133,7 @@ class Which(NamedTuple):
                 others = labelled_dataset(model, stack.enter_context(as_shards(model, self.like)))
             except DataError as error:
                 raise no_way_out(error) from None
-            if not made_alike(others.features, dataset.features) and dataset.ours:
+            if dataset.ours and not _hold_the_same(others.features, dataset.features):
                 raise DataError("the features of these rows were made in another way than those of the data",
                                 file=others.files[0])  # fmt: skip
             return removing.like(dataset, others.blocks(), others.classes)
@@ -205,6 +207,12 @@ def forget(
     return _made(old_run(run), which, outputs, journal_now, data, progress)
 
 
+def _hold_the_same(features: Mapping[str, object], others: Mapping[str, object]) -> bool:
+    """Whether features of two data sets say the same; those of raw columns do, whatever file these stood in."""
+    learned = [one["learned"] if is_columns(one) else None for one in (features, others)]
+    return made_alike(features, others) or (learned[0] is not None and learned[0] == learned[1])
+
+
 def _listed(rows: Sequence[int] | np.ndarray | None) -> list[int] | None:
     return None if rows is None else np.asarray(rows).tolist()
 
@@ -253,6 +261,13 @@ def opened(old: OldRun, data: Stored | None) -> Dataset:
     """The shards that the model was trained on; errors where they are not."""
     named = data if data is not None else old.files
     if not isinstance(named, Dataset) and not named:
+        if old.model.facts.get("run") is not None:
+            raise TypeError(
+                f"{old.at}: its run does not lie beside it ({files.base_name(old.at)}.run). If fit kept it elsewhere, "
+                "with --run-dir (run_dir=), name that directory in place of the model: bigclf forget RUN_DIR -o ... If "
+                "it is gone, or fit had no --run-dir, fit it again with --run-dir, or name the shards that it was trained "
+                "on (--data, data=): then a run elsewhere, which holds the rows too, is not known"
+            )
         raise TypeError(
             f"{old.at}: has no run beside it that says where the rows are; give its run directory in place of it, fit "
             "it again with --run-dir (run_dir=), which keeps the run, or name the shards that it was trained on "
@@ -261,13 +276,32 @@ def opened(old: OldRun, data: Stored | None) -> Dataset:
     if data is None and old.raw is not None and not all(files.exists(path) for path in old.files):
         dataset = _converted_again(old, old.raw)
     else:
-        if data is not None and not isinstance(data, Dataset) and are_raw(data):
+        if old.raw is not None and data is not None and not isinstance(data, Dataset) and are_raw(data):
             raise TypeError(f"{files.expand(data)[0]}: is a raw file, and --data (data=) takes shards that were made "
                             "of it; leave it away, and the run finds them")  # fmt: skip
-        dataset = named if isinstance(named, Dataset) else Dataset(named, columns=old.model.columns or None)
+        if data is None and (there := next((path for path in old.files if _is_lost(path)), None)):
+            raise DataError(f"the run was trained on {there}, named from the directory that fit was given in: give the "
+                            "command there, or name the shards where they are (--data, data=)",
+                            file=files.join(str(old.path), "run.json"))  # fmt: skip
+        dataset = named if isinstance(named, Dataset) else _by_columns(old, named)
     require_same_rows(old, dataset)
     dataset.raw = dataset.raw or old.raw
     return dataset
+
+
+def _by_columns(old: OldRun, named: files.Paths) -> Dataset:
+    """Files by the names of columns that the run read them by. Older runs do not tell these, whose model knows what was
+    found by them: they are tried."""
+    ways = [old.told["columns"]] if "columns" in old.told else [old.model.columns, {}]
+    if "columns" not in old.told and "label" in old.model.columns:
+        ways.append({"features": "*", "label": old.model.columns["label"]})
+    datasets = (Dataset(named, columns=way or None, warn=False) for way in ways)
+    return next((one for one in datasets if is_of_run(old, one)), None) or Dataset(named, columns=ways[0] or None)
+
+
+def _is_lost(path: str) -> bool:
+    """Whether a path of a run by an older version is not from here."""
+    return not files.is_remote(path) and files.absolute(path) != path and not files.exists(path)
 
 
 def _converted_again(old: OldRun, raw: RawFiles) -> Dataset:

@@ -132,10 +132,15 @@ def class_weight_of(old: OldRun, dataset: Dataset) -> object:
 
 def require_same_rows(old: OldRun, dataset: Dataset) -> None:
     """DataError where the data are not those that the model was trained on: numbers of rows would mean others."""
-    seen = dataset.with_real_labels() if old.model.regression else dataset
-    if seen.taking_part().digest != old.model.facts["data"] and not same_conversion(old, dataset):
+    if not is_of_run(old, dataset):
         raise DataError("these are not the files that the model was trained on, or they have changed since: name "
                         "those (--data), as they were", file=dataset.files[0])  # fmt: skip
+
+
+def is_of_run(old: OldRun, dataset: Dataset) -> bool:
+    """Whether they are the data that the model was trained on."""
+    seen = dataset.with_real_labels() if old.model.regression else dataset
+    return seen.taking_part().digest == old.model.facts["data"] or same_conversion(old, dataset)
 
 
 def in_cache(paths: Sequence[str]) -> bool:

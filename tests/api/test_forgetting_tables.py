@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
@@ -131,3 +132,58 @@ def test_of_shards_that_cannot_be_made_again_it_is_told_what_to_do(table, tmp_pa
     _does("fit rows.csv --label y --algo dcd -o other.bigclf")
     _does(line)
     assert len(_shards("left")) == N - 1
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_rows_in_a_file_of_another_format_are_found(form, table, tmp_path):
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in table.to_pylist()))
+    _does("fit rows.jsonl --label y --algo dcd -o m.bigclf --run-dir m.bigclf.run")
+    one = table.slice(3, 1)
+    (tmp_path / "one.jsonl").write_text(json.dumps(one.to_pylist()[0]))
+    pa.csv.write_csv(one, "one.csv")
+    pq.write_table(one, "one.parquet")
+    _does(f"forget m.bigclf -o f.bigclf --like one.{form} --to left")
+    assert len(_shards("left")) == N - 1
+
+
+# Parquet of numbers
+
+
+@pytest.mark.parametrize("label", ["y", "given", "older"])
+def test_rows_of_parquet_of_numbers_are_forgotten(label, table, tmp_path):
+    numbers = table.set_column(2, "y", pa.array([int(one == "yes") for one in table["y"].to_pylist()]))
+    os.mkdir("there")
+    os.chdir("there")
+    pq.write_table(numbers, "rows.parquet")
+    given = "" if label == "given" else "--label y"
+    _does(f"fit rows.parquet {given} --algo dcd -o m.bigclf --run-dir run")
+    told = json.loads(pathlib.Path("run/run.json").read_text())
+    assert told.get("columns") == (None if label == "given" else {"features": "*", "label": "y"})
+    if label == "older":
+        del told["columns"]
+        pathlib.Path("run/run.json").write_text(json.dumps(told))
+    told = _refuses("forget m.bigclf -o f.bigclf --rows 3 --to left")
+    assert "its run does not lie beside it (m.bigclf.run)" in told and "bigclf forget RUN_DIR -o" in told
+    os.chdir(tmp_path)  # the run knows where the rows lie
+    told = _does("forget there/run -o f.bigclf --rows 3 --to left")
+    assert "began with   dual variables" in told
+    (left,) = pathlib.Path("left").glob("*.parquet")
+    assert pq.read_table(left).equals(pa.concat_tables([numbers.slice(0, 3), numbers.slice(4)]))
+    pq.write_table(numbers.slice(7, 1), "one.parquet")
+    _does("forget f.bigclf -o g.bigclf --like one.parquet --to more")
+    assert pq.read_metadata(next(pathlib.Path("more").glob("*.parquet"))).num_rows == N - 2
+    pa.csv.write_csv(numbers.slice(9, 1), "one.csv")
+    assert "write them as Parquet" in _refuses("forget g.bigclf -o h.bigclf --like one.csv --to last", 3)
+
+
+def test_a_run_that_names_files_from_another_directory_says_so(table, tmp_path):
+    numbers = table.set_column(2, "y", pa.array([int(one == "yes") for one in table["y"].to_pylist()]))
+    pq.write_table(numbers, "numbers.parquet")
+    _does("fit numbers.parquet --label y --algo dcd -o m.bigclf --run-dir m.bigclf.run")
+    path = tmp_path / "m.bigclf.run" / "run.json"
+    path.write_text(path.read_text().replace(str(tmp_path / "numbers.parquet"), "numbers.parquet"))  # as older ones do
+    os.mkdir("away")
+    os.chdir("away")
+    told = _refuses("forget ../m.bigclf -o f.bigclf --rows 3 --to left", 3)
+    assert "trained on numbers.parquet, named from the directory that fit was given in" in told
+    _does("forget ../m.bigclf -o f.bigclf --rows 3 --to left --data ../numbers.parquet")
