@@ -265,8 +265,8 @@ def opened(old: OldRun, data: Stored | None) -> Dataset:
             raise TypeError(
                 f"{old.at}: its run does not lie beside it ({files.base_name(old.at)}.run). If fit kept it elsewhere, "
                 "with --run-dir (run_dir=), name that directory in place of the model: bigclf forget RUN_DIR -o ... If "
-                "it is gone, or fit had no --run-dir, fit it again with --run-dir, or name the shards that it was trained "
-                "on (--data, data=): then a run elsewhere, which holds the rows too, is not known"
+                "it is gone, or fit had no --run-dir, fit it again with --run-dir, or name the shards that it was "
+                "trained on (--data, data=): then a run elsewhere, which holds the rows too, is not known"
             )
         raise TypeError(
             f"{old.at}: has no run beside it that says where the rows are; give its run directory in place of it, fit "

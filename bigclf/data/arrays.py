@@ -407,6 +407,25 @@ def plain_names(features: Mapping[str, object], told: object) -> list[str] | Non
     return list(told) if isinstance(told, list | tuple) else listed_names(features)
 
 
+def are_numbered(features: Mapping[str, object]) -> bool:
+    """Whether features were made of text of sparse rows, which calls them by numbers or by hashes, not by columns."""
+    return features.get("kind") != "columns" and not {"counted_from", "hash_bits"}.isdisjoint(features)
+
+
+def require_named(columns: object, features: Mapping[str, object], path: str | None) -> None:
+    """Refuse rows of text, whose ``features`` have no names, for a model that knows its ``columns`` by name.
+
+    Raises
+    ------
+    DataError : naming the columns.
+    """
+    if isinstance(columns, list | tuple) and are_numbered(features):
+        shown = ", ".join(map(str, columns[:5])) + ", ..." * (len(columns) > 5)
+        raise DataError(f"rows of sparse text, which name no columns, and the model takes the columns {shown} by their "
+                        "names: give it Parquet with these columns, or train a model on such text",
+                        file=path)  # fmt: skip
+
+
 def counted_from(features: Mapping[str, object]) -> int:
     """The number that feature 0 has in the text that rows or a model were made of, as ``features`` tell: 1 of svmlight;
     0 also of older ones, which do not tell."""

@@ -30,12 +30,14 @@ from bigclf.conversion.tables.raw_rows import blocks_of, table_block
 from bigclf.conversion.tables.reading import LINES, are_raw, as_named, in_format, reading
 from bigclf.data.arrays import (
     FROM_0,
+    are_numbered,
     column_names,
     listed_names,
     names_differ,
     no_numbers_text,
     not_finite,
     plain_names,
+    require_named,
     require_same_names,
     sparse_of,
 )
@@ -1081,11 +1083,15 @@ def require_same_columns(model: Model, dataset: Dataset) -> None:
 def require_same_numbers(features: Mapping[str, object], told: object, dataset: Dataset) -> None:
     """The same of columns of numbers that are features as they are, where both sides know the names of theirs: of those
     trained on ``features`` or what files were read by (``told``) tell them."""
+    require_named(told, dataset.features, dataset.files[0])
     mine = plain_names(features, told)
     its, path = plain_names(dataset.features, dataset.layout.values), dataset.files[0]
     if mine and is_columns(dataset.features):
         raise DataError(f"these shards hold features made of raw columns, and the model takes the columns {_some(mine)}"
                         " as they are: give it rows with these, or train a model on the table", file=path)  # fmt: skip
+    if are_numbered(features) and is_columns(dataset.features):
+        raise DataError("these shards hold features made of raw columns, and the model takes features by their numbers "
+                        "in text: give it rows of such text, or train a model on the table", file=path)  # fmt: skip
     if its and is_columns(features):
         raise DataError(f"the columns {_some(its)} are features as they are here, and the model makes features of the "
                         "raw columns: give it the file itself", file=path)  # fmt: skip

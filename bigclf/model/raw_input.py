@@ -33,7 +33,7 @@ from bigclf.conversion.text import readers
 from bigclf.conversion.text.in_order import DIFFER, TextRows
 from bigclf.conversion.text.label_lists import are_lists
 from bigclf.conversion.text.pieces import PIECE, look_at
-from bigclf.data.arrays import Arrays, plain_names
+from bigclf.data.arrays import Arrays, plain_names, require_named
 from bigclf.data.bad_rows import MOST_BAD
 from bigclf.data.dataset import MANIFEST, Dataset, Stored, as_trained
 from bigclf.errors import DataError, SchemaError, masked
@@ -417,6 +417,8 @@ def text_format(model: Model, data: object) -> str | None:
     said = model.features.get("reader", {}).get("format")
     if form is None or said:
         return None if form is None else said
+    if form not in COLUMNS:
+        require_named(model.columns.get("features"), {"counted_from": 0}, path)
     if "hash_bits" in model.features and format_by_name(path) is None:
         return HASHED
     return None if form in COLUMNS else form
