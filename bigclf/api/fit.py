@@ -26,6 +26,7 @@ from bigclf.api.outcome import (
     result_of,
     share_seen,
     silence,
+    spelt_as,
     validation,
     warn_of_limits,
 )
@@ -520,6 +521,7 @@ def _start_from(run: Run, init: Model, source: Rows) -> None:
                 f"these rows cannot go on from the model of init: the file has {told}", file=source.files[0]
             )
         require_same_names(mine, its[: len(mine)])
+    init = spelt_as(init, source.classes)
     given, init = init, grown(init, source.n_features, source.classes, source.feature_ids)
     place, further = run.method.form.place, init is given and goes_on(run, init)
     if place is None and not further:

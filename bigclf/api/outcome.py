@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -15,6 +16,7 @@ from bigclf.cluster.book import Patience
 from bigclf.data.arrays import listed_names
 from bigclf.data.shards import release_freed
 from bigclf.errors import ConvergenceWarning, DataError, RunError
+from bigclf.features.truths import places
 from bigclf.machine import anonymous_bytes
 from bigclf.maths.block import Block, rows_of
 from bigclf.maths.side_by_side import MOST_TILE, tile_bytes
@@ -228,13 +230,29 @@ def grown(init: Model, n_features: int, classes: np.ndarray | None, ids: Feature
     if rows == 1:
         take[0, 0] = 1
     elif have is not None and need is not None:
-        places = [need.index(label) for label in have]
+        at = [need.index(label) for label in have]
         if len(have) == 2 and not several:  # for the greater class is against the other
-            take[places, 0] = -1, 1
+            take[at, 0] = -1, 1
         else:
-            take[places, range(len(have))] = 1
+            take[at, range(len(have))] = 1
     return Model(_wider(init.weights, take, width), take @ init.intercept_, classes, init.features,
                  init.method, facts=init.facts, columns=init.columns)  # fmt: skip
+
+
+def spelt_as(init: Model, classes: np.ndarray | None) -> Model:
+    """``init`` with its classes written as those of the data, where they are the same truths in another spelling."""
+    if init.classes_ is None or classes is None:
+        return init
+    need = classes.tolist()
+    at = places(need, init.classes_.tolist())
+    written = np.array([need[k] for k in at if k >= 0], classes.dtype)
+    if len(set(at)) < len(at) or written.size < len(at) or (written[:-1] >= written[1:]).any():
+        return init  # ``grown`` tells what is not there
+    if written.dtype == init.classes_.dtype and (written == init.classes_).all():
+        return init
+    found = copy.copy(init)
+    found.classes_ = written
+    return found
 
 
 def _wider(

@@ -19,6 +19,7 @@ from bigclf.data.arrays import made_alike
 from bigclf.data.chunk_table import GIVEN
 from bigclf.data.dataset import MANIFEST, Dataset
 from bigclf.errors import DataError, RunError, SchemaError
+from bigclf.features.truths import places
 from bigclf.files.formats import DEFAULT, HASHED
 
 QUARANTINE = "_bigclf_quarantine.txt"
@@ -85,7 +86,21 @@ def alike(plan: Plan, before: Dataset | None) -> Plan:
         if (mine, dtype) != ("int64", "float64"):
             raise SchemaError(f"labels are {dtype} there and {mine} in the new rows", file=place, column="label")
         plan = plan._replace(classes=plan.classes.astype(np.float64))
+    if mine == dtype == "str":
+        plan = _spelt(plan, before)
     return plan._replace(weighted=before.weighted)
+
+
+def _spelt(plan: Plan, before: Dataset) -> Plan:
+    """The plan with truths among its classes written as those that are there."""
+    assert plan.classes is not None and before.classes is not None
+    known, mine = before.classes.tolist(), plan.classes.tolist()
+    names = [name if k < 0 else known[k] for name, k in zip(mine, places(known, mine), strict=True)]
+    if names == mine:
+        return plan
+    classes = np.array(sorted(set(names)))
+    ranks = np.searchsorted(classes, np.array(names)).astype(np.float64)
+    return plan._replace(classes=classes, ranks=ranks if plan.ranks is None else ranks[plan.ranks.astype(np.int64)])
 
 
 def check_features(features: Mapping[str, object], before: Dataset) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 from bigclf.errors import DataError
 from bigclf.features.arrow import as_numpy, in_arrow, texts_in_arrow
 from bigclf.features.label_cells import BETWEEN as OF_TEXTS
+from bigclf.features.truths import places
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,9 +54,8 @@ class LabelSets(NamedTuple):
 
     def positions(self, labels: np.ndarray) -> LabelSets:
         """The same sets as positions in other ``labels`` [K]: -1 for a label that is not among them."""
-        known = {label: k for k, label in enumerate(labels.tolist())}
-        places = np.array([known.get(label, -1) for label in self.labels.tolist()], np.int32)
-        return self._replace(labels=labels, members=places[self.members] if places.size else self.members)
+        found = np.array(places(labels.tolist(), self.labels.tolist()), np.int32)
+        return self._replace(labels=labels, members=found[self.members] if found.size else self.members)
 
     def chosen(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """indptr int64 [m + 1] and members int32 of the sets ``codes`` int64 [m], one after the other."""

@@ -360,7 +360,7 @@ def _truths(label: Label, found: raw.Categories, yes: set[bytes], rows: Rows) ->
 
 
 def _label_numbers(label: Label, rows: Rows) -> np.ndarray:
-    numbers = rows.numbers(label.column)
+    numbers = rows.numbers(label.column, truths=label.above is None)
     for row in np.flatnonzero(np.isnan(numbers)).tolist():
         rows.bad.setdefault(row, UNLABELLED)
     return numbers

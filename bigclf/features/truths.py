@@ -7,7 +7,7 @@ rows mean the one that is known; a spelling that is known itself stays what it i
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 WORDS = (("true", "True", "TRUE"), ("false", "False", "FALSE"))
 DIGITS = ("1", "0")  # which may be codes: they stand for a word that is known, and no word for them
@@ -25,6 +25,26 @@ def others(known: Iterable[str]) -> dict[str, str]:
     names = set(known)
     written = {text for name in names for text in _variants(name, WRITTEN)} - names
     return {text: next(name for name in meant(text) if name in names) for text in sorted(written)}
+
+
+def places(known: Sequence[object], labels: Iterable[object]) -> list[int]:
+    """Where each of ``labels`` stands among those ``known``, -1: nowhere. A truth that is none of them is the same one
+    in another spelling, as text or not; a word is a number where these are 1 and 0."""
+    at = {label: k for k, label in enumerate(known)}
+    coded = set(at) <= {0, 1}
+    return [_place(label, at, coded) for label in labels]
+
+
+def _place(label: object, at: Mapping[object, int], coded: bool) -> int:
+    if label in at:
+        return at[label]
+    text = label
+    if not isinstance(label, str):
+        text = DIGITS[1 - int(label)] if label in (0, 1) else None  # type: ignore[call-overload]
+    words = MEANT.get(str(text), ())
+    if coded and text in words:
+        return at.get(words == WORDS[0], -1)
+    return next((at[word] for word in words if word in at), -1)
 
 
 def _variants(text: str, spellings: Mapping[str, tuple[str, ...]]) -> Iterator[str]:

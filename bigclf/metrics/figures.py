@@ -19,6 +19,7 @@ from bigclf.data.label_sets import are_sets, n_labels, of_memory
 from bigclf.errors import DataError, MemoryBudgetError
 from bigclf.features.encode import is_columns
 from bigclf.features.spec import parse
+from bigclf.features.truths import places
 from bigclf.features.values import apart
 from bigclf.maths.block import Block
 from bigclf.maths.deltas import n_bytes
@@ -431,9 +432,9 @@ def no_part(model: Model, *, exact: bool, rows: int = 0, first: int = 0) -> AnyP
 
 
 def class_positions(model: Model, labels: np.ndarray) -> np.ndarray:
-    """Position int64 [L] in the model's classes of each of ``labels`` [L], -1 for one it does not know."""
-    known = {label: k for k, label in enumerate(model.classes_.tolist())}
-    return np.array([known.get(label, -1) for label in labels.tolist()], np.int64)
+    """Position int64 [L] in the model's classes of each of ``labels`` [L] (``truths.places``), -1 for one it does not
+    know."""
+    return np.array(places(model.classes_.tolist(), labels.tolist()), np.int64)
 
 
 class WeightedMeans:

@@ -29,6 +29,7 @@ from bigclf.features.encode import (
     term_of_features,
 )
 from bigclf.features.encode import names_of as column_names
+from bigclf.features.truths import places
 from bigclf.maths.block import Block, explicit_values
 from bigclf.methods import METHODS
 from bigclf.progress import Watcher, watcher
@@ -366,6 +367,7 @@ def _wanted(model: Model, only: object) -> list[tuple[int, float, object]]:
             raise RunError(f"{len(labels):,} classes are too many to list; name one: only=, --class")
         return [(*row, label) for row, label in zip(rows, labels, strict=True)]
     found = [k for k, label in enumerate(labels) if label == only or str(label) == str(only)]
+    found = found or [k for k in places(labels, [only]) if k >= 0]
     if not found:
         shown = ", ".join(repr(str(one)) for one in labels[:8]) + " ..." * (len(labels) > 8)
         raise ValueError(f"there is no class {only!r}; the classes are {shown}")
@@ -426,13 +428,15 @@ def _count(
         if progress is not None:
             progress.advance(block.n_rows, block.n_bytes)
     column = {feature: c for c, feature in enumerate(features.tolist())}
+    known = [] if model.regression else model.classes_.tolist()
+    theirs = places(known, labels)
     for each in told:
-        row = labels.index(each["class"]) if each["class"] in labels else None
+        row = [code for code, place in enumerate(theirs) if known[place] == each["class"] and place >= 0]
         for entry in (*each["for"], *each["against"]):
             c = column[entry["feature"]]
             entry["rows"] = int(counts[:, c].sum())
             if not model.regression:
-                entry["rows_in_class"] = 0 if row is None else int(counts[row, c])
+                entry["rows_in_class"] = int(counts[row, c].sum())
 
 
 def add_counts(block: Block, codes: np.ndarray, features: np.ndarray, counts: np.ndarray) -> None:

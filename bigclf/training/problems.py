@@ -11,6 +11,7 @@ import numpy as np
 
 from bigclf.compiled.jit import brief, kernel, random_state
 from bigclf.errors import MemoryBudgetError
+from bigclf.features.truths import places
 from bigclf.maths.block import Block
 from bigclf.methods import METHODS, Setting
 from bigclf.units import format_bytes
@@ -174,8 +175,9 @@ def class_weight_array(class_weight: object, source: Rows) -> np.ndarray:
 def _weights_by_name(class_weight: Mapping[object, object], classes: np.ndarray) -> np.ndarray:
     weights = np.ones(classes.size)
     for label, weight in class_weight.items():
-        place = np.array([i for i, c in enumerate(classes.tolist()) if c == label or str(c) == label])
-        if place.size != 1:
+        place = [i for i, c in enumerate(classes.tolist()) if c == label or str(c) == label]
+        place = place or [k for k in places(classes.tolist(), [label]) if k >= 0]
+        if len(place) != 1:
             raise ValueError(f"class_weight names {label!r}, which is not one of the classes {classes[:10].tolist()}")
         if isinstance(weight, bool) or not isinstance(weight, numbers.Real) or not 0 <= float(weight) < np.inf:
             raise ValueError(f"class_weight of {label!r} must be a finite number of at least 0, not {weight!r}")

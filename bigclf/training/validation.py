@@ -9,6 +9,7 @@ import numpy as np
 
 from bigclf.compiled.jit import dot, kernel
 from bigclf.data.arrays import Arrays
+from bigclf.features.truths import places
 from bigclf.maths.block import Block
 from bigclf.maths.losses import REGRESSION
 from bigclf.methods.sparse_state import count_wrong
@@ -131,9 +132,7 @@ def rows_apart(source: Dataset | Arrays, learned: Rows) -> Iterator[tuple[int, B
         for block in source.blocks():
             yield 0, known_entries(block, n_features, ids)[0]
         return
-    codes = np.searchsorted(classes, source.classes)
-    codes[codes == classes.size] = 0
-    codes = np.where(classes[codes] == source.classes, codes, -1).astype(np.float64)
+    codes = np.array(places(classes.tolist(), source.classes.tolist()), np.float64)
     for whole in source.blocks():
         block, _ = known_entries(whole, n_features, ids)
         yield 0, block._replace(labels=codes[block.labels.astype(np.int64)])

@@ -10,7 +10,7 @@ import pytest
 from model.test_c import Compiled
 
 import bigclf
-from bigclf.features.truths import meant, others
+from bigclf.features.truths import meant, others, places
 from bigclf.model.exports.table_rows import number_of
 
 QUIET = {"progress": False, "algo": "dcd", "tol": 1e-2}
@@ -88,3 +88,80 @@ def test_what_a_text_may_stand_for():
 
 def test_a_scorer_of_single_rows_takes_truths_as_numbers():
     assert [number_of(text, set(), ".") for text in ("True", "FALSE", "1", "0")] == [1, 0, 1, 0]
+
+
+def labelled(folder):
+    """The same rows whose label is a truth, as CSV of each spelling, of digits, as JSON lines and as Parquet."""
+    table = frame().assign(y=lambda rows: rows["y"] == "yes")
+    made = {}
+    for name, (yes, no) in {"Py": ("True", "False"), "UP": ("TRUE", "FALSE"), "digits": ("1", "0")}.items():
+        made[name] = folder / f"{name}.csv"
+        table.assign(y=np.where(table["y"], yes, no)).to_csv(made[name], index=False)
+    table.to_json(folder / "r.jsonl", orient="records", lines=True)
+    table.to_parquet(folder / "r.parquet")
+    return [*made.values(), folder / "r.jsonl", folder / "r.parquet"]
+
+
+LABEL_SPEC = {"label": "y", "features": [{"cross": ["a", "b", "kind"]}]}
+
+
+def test_labels_that_are_truths_are_the_same_in_every_format(tmp_path):
+    files = labelled(tmp_path)
+    for learned in files:
+        model = bigclf.fit(learned, features=LABEL_SPEC, **QUIET)
+        right = bigclf.evaluate(model, learned)
+        assert right.accuracy > 0.9
+        for rows in files:
+            found = bigclf.evaluate(model, rows)
+            assert (found.correct, found.confusion, found.unknown) == (right.correct, right.confusion, {})
+            probabilities = [bigclf.calibrate(model, one).predict_proba(learned) for one in (rows, learned)]
+            np.testing.assert_array_equal(*probabilities)
+            if rows.suffix != learned.suffix:
+                continue
+            counted = model.explain(data=bigclf.convert(rows, tmp_path / "c", features=model, overwrite=True))
+            assert all(entry["rows_in_class"] for one in counted["classes"] for entry in one["for"])
+
+
+@pytest.mark.filterwarnings("ignore::bigclf.errors.ConvergenceWarning")
+@pytest.mark.parametrize("learned, other", [(0, 4), (4, 0), (1, 3), (0, 1), (2, 4), (2, 0)])
+def test_runs_take_truths_of_another_format(tmp_path, learned, other):
+    files = labelled(tmp_path)
+    mine, theirs = files[learned], files[other]
+    told = [bigclf.fit(mine, features=LABEL_SPEC, validate=one, **QUIET).facts["validation"] for one in (mine, theirs)]
+    assert told[0] == told[1] and told[0]["accuracy"] > 0.9
+    grid = {"grid": {"C": [0.1, 1.0]}, "folds": 0, "progress": False, "algo": "dcd", "epochs": 3}
+    tables = [bigclf.sweep(mine, features=LABEL_SPEC, validate=one, **grid).table for one in (mine, theirs)]
+    assert [row["mean"] for row in tables[0]] == [row["mean"] for row in tables[1]]
+    numbers = {"label": "y", "features": [{"numeric": ["a", "b"]}, {"categorical": ["kind"]}]}
+    further = []
+    for one in (mine, theirs):
+        init = bigclf.fit(one, features=numbers, algo="newton", epochs=1, progress=False)
+        further.append(bigclf.fit(theirs, features=numbers, init=init, algo="newton", epochs=2, progress=False))
+    assert further[0].classes_.tolist() == further[1].classes_.tolist()
+    np.testing.assert_array_equal(further[0].coef_, further[1].coef_)
+    assert further[0].facts["epochs"] == further[1].facts["epochs"]
+
+
+def test_a_label_is_named_by_any_spelling_of_a_truth():
+    assert places(["False", "True"], [True, False, "TRUE", "0", 1, "maybe", 2]) == [1, 0, 1, 0, 1, -1, -1]
+    assert places([False, True], ["true", "False", 0, "yes"]) == [1, 0, 0, -1]
+    assert places([0, 1], ["true", "1", True]) == [1, -1, 1]
+    assert places([0, 1, 2], ["true"]) == [-1]  # codes
+    assert places(["True", "true"], ["true", "TRUE"]) == [1, 1]
+    rows = frame().assign(y=lambda table: table["y"] == "yes")
+    model = bigclf.fit(rows, features=LABEL_SPEC, class_weight={"true": 2.0}, **QUIET)
+    assert [one["class"] for one in model.explain(only="true")["classes"]] == [True]
+    with pytest.raises(ValueError, match="no class 'maybe'"):
+        model.explain(only="maybe")
+
+
+def test_rows_that_are_appended_have_the_truths_that_are_there(tmp_path):
+    files = labelled(tmp_path)
+    for number, rows in enumerate(files[1:3]):
+        made = bigclf.convert(files[0], tmp_path / str(number), features={**LABEL_SPEC, "label": TEXT})
+        more = bigclf.convert(rows, tmp_path / str(number), features=made, append=True)
+        assert more.classes.tolist() == ["False", "True"]
+        assert more.class_counts.tolist() == [2 * count for count in made.class_counts.tolist()]
+
+
+TEXT = {"column": "y", "type": "text"}
