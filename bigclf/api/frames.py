@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bigclf.conversion.foreign_rows import as_stream, is_blocked, is_collected, is_in_partitions, is_lazy
-from bigclf.data.arrays import listed_names
 from bigclf.data.frames import batch_by_batch, like
 from bigclf.features.values import is_table
 
@@ -47,7 +46,7 @@ def _columns(asked: Asked, given: object) -> dict[str, np.ndarray]:
     data: Any = table
     if not len(data):
         return asked.nothing()
-    names = listed_names(model.features)
+    names = model.plain_columns
     if names and not model.is_raw(data) and {*names} <= {*(getattr(data, "column_names", None) or data.columns)}:
         data = data.select(names) if hasattr(data, "select") else data[names]
     values = model.decision_function(data, unseen=asked.unseen)

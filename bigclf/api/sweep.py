@@ -30,6 +30,7 @@ from bigclf import files, texts
 from bigclf.api.fit import _asked, conducted
 from bigclf.api.outcome import Result, answer_rows, model_of, result_of, warn_of_limits
 from bigclf.api.results_record import RESULTS, check_results
+from bigclf.data.arrays import listed_names, plain_names, require_same_names
 from bigclf.data.dataset import Dataset
 from bigclf.data.frames import pandas_frame
 from bigclf.maths.block import Block
@@ -306,6 +307,11 @@ def swept(request: Request) -> Sweep:
         apart = rows_to_measure(request["validate"], regression, columns) if folds == 0 else None
         if isinstance(apart, Dataset):
             require_same_numbers(source.features, (columns or {}).get("features"), apart)
+        elif apart is not None:
+            mine = plain_names(source.features, (columns or {}).get("features"))
+            its = listed_names(apart.features)
+            if mine and its:
+                require_same_names(mine, its, f"X[{mine}]")
         if not regression:
             for each in prepared.settings:
                 require_few(source.classes.size, each[0], request["memory"], len(each) * max(1, folds))

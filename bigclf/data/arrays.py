@@ -437,16 +437,17 @@ def made_alike(features: Mapping[str, object], others: Mapping[str, object]) -> 
     return {**features, "counted_from": 0} == {**others, "counted_from": 0}
 
 
-def require_same_names(trained_on: Sequence[str], given: Sequence[str]) -> None:
-    """Refuse columns of other names, or in another order, than a model was trained on.
+def require_same_names(
+    trained_on: Sequence[str], given: Sequence[str], way: str = "X[model.features['names']]"
+) -> None:
+    """Refuse columns of other names, or in another order, than a model was trained on; ``way`` : to give its own.
 
     Raises
     ------
     ValueError : naming the first that differs.
     """
     if told := names_differ(trained_on, given):
-        way = "" if "other columns" in told else "; give them as X[model.features['names']]"
-        raise ValueError(f"X has {told}{way}")
+        raise ValueError(f"X has {told}" + f"; give them as {way}" * ({*trained_on} <= {*given}))
 
 
 def names_differ(trained_on: Sequence[str], given: Sequence[str]) -> str:

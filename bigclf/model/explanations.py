@@ -475,6 +475,7 @@ def explain_row(
     """
     if model.voted:
         raise RunError("a voted perceptron decides by the votes of many vectors: no entry adds a number of its own")
+    model.require_names(row)
     features, values = entries_of(row)
     inside = (features >= 0) & (features < model.n_features)
     unknown = int(features.size - inside.sum())

@@ -445,15 +445,24 @@ class Model:
                                          shape=(block.n_rows, self.n_features)) for block in blocks]  # fmt: skip
         return scipy.sparse.vstack(parts, "csr") if parts else scipy.sparse.csr_matrix((0, self.n_features), np.float32)
 
-    def _require_names(self, X: object, unseen: str | None) -> None:
-        """ValueError where X is a frame whose columns have other names, or another order, than those trained on."""
-        mine = listed_names(self.features)
+    @property
+    def plain_columns(self) -> list[str] | None:
+        """Names of the columns of numbers that are its features as they are, of a frame or of Parquet; None where they
+        are not known."""
+        return plain_names(self.features, self.columns.get("features"))
+
+    def require_names(self, X: object, unseen: str | None = None) -> None:
+        """ValueError where X is a frame whose columns have other names, or another order, than those trained on; where
+        ``unseen`` is "ignore", more may follow."""
+        mine = self.plain_columns
         if mine is None or is_stored(X):
             return
         its = column_names(X)
         if len(its) < len(mine) and not {*its} & {*mine}:  # a column of vectors, or too few of any name: told later
             return
-        require_same_names(mine, its[: len(mine)] if unseen == "ignore" else its)
+        names = "model.features['names']" if listed_names(self.features) else "model.columns['features']"
+        way = f"X.select({names})" if hasattr(X, "column_names") else f"X[{names}]"
+        require_same_names(mine, its[: len(mine)] if unseen == "ignore" else its, way)
 
     def _score_raw(self, data: object, unseen: str | None) -> np.ndarray:
         nothing = np.empty((0, self.intercept_.size))
@@ -488,7 +497,7 @@ class Model:
 
     def _decision(self, X: object, unseen: str | None) -> np.ndarray:
         """The same for methods that people call: a warning names the line that called them."""
-        self._require_names(X, unseen)
+        self.require_names(X, unseen)
         if self.is_raw(X):
             return self.flat(self._score_raw(X, unseen))
         if is_stored(X):
@@ -514,7 +523,7 @@ class Model:
             return self._indicators(X, unseen)
         if not self.many:
             return self.said(self._decision(X, unseen))
-        self._require_names(X, unseen)
+        self.require_names(X, unseen)
         if self.is_raw(X):
             codes = [self.codes_of_block(block)[0] for _, block in self.raw_blocks(X, unseen)]
             return np.asarray(self.classes_[np.concatenate([np.empty(0, np.intp), *codes])])
@@ -529,7 +538,7 @@ class Model:
         """The labels of every row; decision values are made of a bounded number of rows at a time."""
         import scipy.sparse
 
-        self._require_names(X, unseen)
+        self.require_names(X, unseen)
         if not self.is_raw(X) and not is_stored(X):
             found = _matrix(X)
             step = max(1, PIECE_BYTES // (8 * self.intercept_.size))

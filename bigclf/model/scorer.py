@@ -78,6 +78,8 @@ class Scorer:
         ------
         ValueError : a feature that the model does not know, or a row that is none.
         """
+        if not isinstance(row, dict | tuple | np.ndarray):  # each row counts
+            self._model.require_names(row)
         features, values = entries_of(row)
         if self._model.voted:
             return self._voted(features, values)

@@ -27,7 +27,7 @@ import numpy as np
 from bigclf import files
 from bigclf.conversion.foreign_rows import collected, is_blocked, is_collected, is_in_partitions, with_labels
 from bigclf.conversion.iterators import is_iterator, write_down
-from bigclf.data.arrays import Arrays
+from bigclf.data.arrays import Arrays, plain_names
 from bigclf.data.chunk_table import have_sets, index_width_of
 from bigclf.data.dataset import Dataset, require_classes
 from bigclf.data.label_sets import are_sets, n_labels
@@ -113,7 +113,20 @@ class Shards(NamedTuple):
     def dataset(self) -> Dataset:
         if isinstance(self.data, Dataset) and not self.columns:
             return self.numbering.of(self.data)
-        return self.numbering.of(Dataset(self.data, columns=self.columns, memory=self.numbering.memory, warn=False))
+        return self.numbering.of(self._opened())
+
+    def _opened(self) -> Dataset:
+        """The files; where a model goes on that knows its columns by name, with these first, in its order."""
+        options: dict[str, Any] = {"memory": self.numbering.memory, "warn": False}
+        dataset, init = Dataset(self.data, columns=self.columns, **options), self.numbering.init
+        told: Any = (self.columns or {}).get("features")
+        mine = None if init is None or isinstance(told, list | tuple) else init.plain_columns
+        its = plain_names(dataset.features, dataset.layout.values)
+        if not mine or not its or its[: len(mine)] == mine or not {*mine} <= {*its}:
+            return dataset
+        order = [*mine, *(name for name in its if name not in {*mine})]
+        named: dict[str, Any] = {**(self.columns or {}), "features": order}
+        return Dataset(self.data, columns=named, **options)
 
     def counts(self) -> Shape:
         return _counts(self.dataset())

@@ -58,6 +58,18 @@ class Compiled:
         return self.library.bigclf_scores(given, scores), list(scores), self.library.bigclf_class(scores)
 
 
+def test_parquet_of_numbers_is_scored_by_the_names_that_the_model_remembers(tmp_path):
+    frame = rows(200)[["a", "c", "d"]].fillna(0.1)
+    frame["y"] = frame.a > 0
+    frame.to_parquet(tmp_path / "t.parquet")
+    model = bigclf.fit(tmp_path / "t.parquet", y="y", algo="dcd", **QUIET)
+    told = model.export(tmp_path / "m.c", "c")
+    assert "the columns a, c, d, as text" in told["notes"][0]
+    compiled = Compiled(tmp_path / "m.c", 1)
+    found = [compiled.scores([repr(x) for x in row])[1][0] for row in frame[["a", "c", "d"]].values.tolist()]
+    np.testing.assert_allclose(found, model.decision_function(tmp_path / "t.parquet"), rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("classes", [2, 3])
 def test_every_kind_of_field_of_which_some_is_new(tmp_path, classes):
     frame = rows()
@@ -112,6 +124,6 @@ def test_what_c_cannot_hold_is_refused_by_name(tmp_path):
             continue
         with pytest.raises(RunError, match=what):
             model.export(tmp_path / "n.c", "c")
-    with pytest.raises(RunError, match="C takes raw columns"):
+    with pytest.raises(RunError, match="C takes columns by their names"):
         bigclf.fit(*random_rows(50, 5), algo="dcd", **QUIET).export(tmp_path / "n.c", "c")
     assert not (tmp_path / "n.c").exists()

@@ -18,7 +18,7 @@ from making import shards_of
 import bigclf
 from bigclf.conversion.convert import write_shards
 from bigclf.data.shards import sealed, unsealed
-from bigclf.errors import ModelFormatError, SchemaError
+from bigclf.errors import DataError, ModelFormatError, SchemaError
 from bigclf.model.explanations import explain
 from bigclf.model.model import Model, load
 
@@ -42,6 +42,75 @@ def shards(X, y, out, **kwargs):
 
 
 # Predicting
+
+
+@pytest.fixture(scope="module")
+def of_parquet(tmp_path_factory):
+    """A model of Parquet of numbers, and its columns as a frame, with the labels apart."""
+    import pandas as pd
+
+    rng = np.random.default_rng(8)
+    frame = pd.DataFrame({"a": rng.normal(size=200), "b": 9 * rng.normal(size=200)})
+    labels = frame.a + 0.1 * rng.normal(size=200) > 0
+    path = tmp_path_factory.mktemp("numbers") / "t.parquet"
+    frame.assign(y=labels).to_parquet(path)
+    return bigclf.fit(path, y="y", algo="dcd", loss="logistic", progress=False), path, frame, labels
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow"])
+def test_frames_of_other_columns_than_a_model_parquet_trained_on_are_refused(of_parquet, kind):
+    model, path, frame, labels = of_parquet
+
+    import pyarrow as pa
+
+    def of(table):
+        if kind == "polars":
+            return pytest.importorskip("polars").from_pandas(table)
+        return table if kind == "pandas" else pa.Table.from_pandas(table)
+
+    asked = [
+        model.decision_function, model.predict, model.predict_proba, lambda X: bigclf.evaluate(model, X, labels),
+        lambda X: bigclf.calibrate(model, X, labels), lambda X: model.explain_row(X[:1]),
+    ]  # fmt: skip
+    swapped, others = of(frame[["b", "a"]]), of(frame.rename(columns={"a": "q"}))
+    for ask in asked:
+        ask(of(frame))
+        with pytest.raises(ValueError, match="columns in another order .*: column 0 is 'b' and was 'a'; give") as told:
+            ask(swapped)
+        ask(eval(str(told.value).rpartition("give them as ")[2], {"X": swapped, "model": model}))  # the cure
+        with pytest.raises(ValueError, match="other columns .*: unknown to it 'q'; missing 'a'$"):
+            ask(others)
+    with pytest.raises(ValueError, match="missing 'a'$"):
+        bigclf.predict(model, others)
+    expected = model.predict(frame).tolist()
+    for rows in (frame, frame[["b", "a"]], frame.assign(c=1)):  # a frame is answered by the names
+        assert list(bigclf.predict(model, of(rows))["prediction"].to_numpy()) == expected
+    assert bigclf.evaluate(model, path).accuracy == bigclf.evaluate(model, frame, labels).accuracy
+
+
+def test_frames_to_sweep_on_are_of_the_columns_that_parquet_trained_on_has(of_parquet):
+    _, path, frame, labels = of_parquet
+    options = {"grid": {"C": [1.0]}, "folds": 0, "algo": "dcd", "progress": False}
+    for learned in ({"data": path, "y": "y"}, {"data": frame, "y": labels}):
+        bigclf.sweep(**learned, validate=(frame, labels), **options)
+        with pytest.raises(ValueError, match=r"another order .* give them as X\[\['a', 'b'\]\]"):
+            bigclf.sweep(**learned, validate=(frame[["b", "a"]], labels), **options)
+
+
+@pytest.mark.filterwarnings("ignore::bigclf.errors.ConvergenceWarning")
+def test_init_reads_columns_in_another_order_by_those_that_parquet_trained_on_has(of_parquet, tmp_path):
+    _, path, frame, labels = of_parquet
+    init = bigclf.fit(path, y="y", algo="newton", epochs=2, progress=False)
+    frame.assign(y=labels)[["b", "y", "a"]].to_parquet(tmp_path / "order.parquet")
+    frame.assign(y=labels, c=1.0)[["c", "b", "y", "a"]].to_parquet(tmp_path / "more.parquet")
+    frame.assign(y=labels).drop(columns="a").to_parquet(tmp_path / "less.parquet")
+    options = {"y": "y", "algo": "newton", "epochs": 2, "init": init, "progress": False}
+    expected, found = bigclf.fit(path, **options), bigclf.fit(tmp_path / "order.parquet", **options)
+    assert found.columns == expected.columns
+    np.testing.assert_array_equal(found.coef_, expected.coef_)
+    assert bigclf.fit(tmp_path / "more.parquet", **options).columns["features"] == ["a", "b", "c"]
+    with pytest.raises(DataError, match="missing 'a'"):
+        bigclf.fit(tmp_path / "less.parquet", **options)
 
 
 @pytest.mark.parametrize("classes", [(-1, 1), (0, 1, 2)])

@@ -91,6 +91,18 @@ def test_many_classes_numbers_and_columns_as_they_are(tmp_path):
     np.testing.assert_allclose(found.prediction, model.predict(frame), rtol=1e-12, atol=1e-12)
 
 
+def test_parquet_of_numbers_is_scored_by_the_names_that_the_model_remembers(tmp_path):
+    frame = rows(500)[["a", "c", "d"]].fillna(0.1)
+    frame["y"] = frame.a > 0
+    frame.to_parquet(tmp_path / "t.parquet")
+    model = bigclf.fit(tmp_path / "t.parquet", y="y", loss="logistic", algo="dcd", **QUIET)
+    found, told = asked(model, frame[["y", "d", "c", "a"]], tmp_path)
+    expected = model.decision_function(tmp_path / "t.parquet")
+    np.testing.assert_allclose(found.score, expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(found.probability, model.predict_proba(tmp_path / "t.parquet")[:, 1], atol=1e-12)
+    assert "the columns a, c, d;" in told["notes"][0]
+
+
 def test_what_sql_cannot_say_is_refused_by_name(tmp_path):
     frame = rows(200)
     for term, what in (

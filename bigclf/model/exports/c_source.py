@@ -15,8 +15,9 @@ import numpy as np
 
 from bigclf import files
 from bigclf.errors import RunError
-from bigclf.features.encode import BINS, HASHED, TEXT, category_hashes, category_names
-from bigclf.features.spec import DATE_PARTS, Categorical, Date, Numeric
+from bigclf.features.encode import BINS, HASHED, TEXT, Finisher, category_hashes, category_names, learn
+from bigclf.features.spec import DATE_PARTS, Categorical, Date, Numeric, Spec
+from bigclf.features.tally import Tally
 from bigclf.features.truths import others
 from bigclf.version import __version__
 
@@ -227,15 +228,14 @@ def write(model: Model, path: str) -> list[str]:
     RunError : what it cannot hold, with the column.
     """
     files.publish_text(path, source(model))
-    columns = ", ".join(model.finisher.spec.columns)
+    columns = ", ".join(finisher_of(model).spec.columns)
     return [f"bigclf_scores(fields, scores) takes the columns {columns}, as text; compile it with -lm"]
 
 
 def source(model: Model) -> str:
     """The file's text."""
-    if not model.learned:
-        raise RunError("C takes raw columns, which this model was not trained on; --to numpy takes sparse rows")
-    spec, learned = model.finisher.spec, model.finisher.learned
+    finisher = finisher_of(model)
+    spec, learned = finisher.spec, finisher.learned
     k, d = model.intercept_.size, model.n_features
     if d * k > MOST_WEIGHTS:
         raise RunError(
@@ -258,7 +258,7 @@ def source(model: Model) -> str:
         _array("double", "EDGES", [float(x).hex() for x in learned.edges.tolist()]),
         _array("uint32_t", "KEYS", [f"{x}u" for x in learned.keys.tolist()]),
     ]
-    body = [_term(model, t, term, columns) for t, term in enumerate(spec.terms)]
+    body = [_term(finisher, t, term, columns) for t, term in enumerate(spec.terms)]
     labels = "" if model.regression else _labels(model)
     function = (
         "int bigclf_scores(const char *const *fields, double *scores) {\n"
@@ -268,6 +268,22 @@ def source(model: Model) -> str:
         "    for (int k = 0; k < COLUMNS; k++) scores[k] = BIAS[k];\n" + "".join(body) + "    return 0;\n}\n"
     )
     return "".join([*parts, HELPERS, "\n", function, labels])
+
+
+def finisher_of(model: Model) -> Finisher:
+    """What makes its features of columns; of columns of numbers that are the features as they are, the numbers.
+
+    Raises
+    ------
+    RunError : there are none that are known by their names.
+    """
+    if model.learned:
+        return model.finisher
+    names = model.plain_columns
+    if names is None:
+        raise RunError("C takes columns by their names, and this model knows none; --to numpy takes sparse rows")
+    spec = Spec(terms=tuple(Numeric(name, scale="none", missing="ignore") for name in names))
+    return Finisher(spec, learn(spec, Tally(spec)))
 
 
 def _what(model: Model) -> str:
@@ -286,15 +302,15 @@ def _labels(model: Model) -> str:
     return f"\nconst char *const bigclf_classes[] = {{{names}}};\n\n{head}{loop}    return {choice};\n}}\n"
 
 
-def _term(model: Model, t: int, term: Term, columns: list[str]) -> str:
+def _term(finisher: Finisher, t: int, term: Term, columns: list[str]) -> str:
     """Statements that add what a term gives."""
-    learned = model.finisher.learned
+    learned = finisher.learned
     kind, first = int(learned.kind[t]), int(learned.first[t])
     column = columns.index(term.columns[0])
     if kind == TEXT or not isinstance(term, Numeric | Date | Categorical):
         raise RunError(f"column {term.columns[0]}: C cannot take text; leave it out, or export --to numpy")
     if isinstance(term, Categorical):
-        return _category(model, t, term, [columns.index(name) for name in term.columns])
+        return _category(finisher, t, term, [columns.index(name) for name in term.columns])
     indicator = term.missing == "indicator"
     a, b = learned.edges_at[t : t + 2].tolist()
     if isinstance(term, Numeric):
@@ -325,8 +341,8 @@ def _term(model: Model, t: int, term: Term, columns: list[str]) -> str:
     return f"{lines}    if ({guard}) kept = (float)((x - {mean}) / {scale}), add(scores, {first}, kept);\n"
 
 
-def _category(model: Model, t: int, term: Categorical, places: list[int]) -> str:
-    spec, learned = model.finisher.spec, model.finisher.learned
+def _category(finisher: Finisher, t: int, term: Categorical, places: list[int]) -> str:
+    spec, learned = finisher.spec, finisher.learned
     kind, first = int(learned.kind[t]), int(learned.first[t])
     a, b = learned.keys_at[t : t + 2].tolist()
     lead = f"{'&'.join(term.columns)}="

@@ -60,7 +60,7 @@ def write(model: Model, path: str, *, dialect: str = "duckdb", table: str = "row
 
 def columns_of(model: Model) -> Sequence[str]:
     """The columns that the statement reads."""
-    return model.finisher.spec.columns if model.learned else listed_names(model.features) or []
+    return model.finisher.spec.columns if model.learned else model.plain_columns or []
 
 
 def statement(model: Model, dialect: str, table: str) -> str:
@@ -110,10 +110,11 @@ def _sum(model: Model, k: int, dialect: str) -> str:
         writer = _Terms(spec, learned, weights, dialect)
         parts += [text for t in range(len(spec.terms)) if (text := writer.term(t))]
     else:
-        names = listed_names(model.features)
+        names = model.plain_columns
         if names is None:
             raise RunError("SQL needs names of columns: train on a table, a data frame or Parquet with named columns")
-        parts += [f"{_number(w)} * {_float(_name(name))}"
+        kept = _float if listed_names(model.features) else _rounded  # rows of files are float32
+        parts += [f"{_number(w)} * {kept(_name(name))}"
                   for name, w in zip(names, weights.tolist(), strict=True) if w]  # fmt: skip
     return "  " + "\n  + ".join(parts)
 
