@@ -131,7 +131,8 @@ class RunDirectory:
         RunError : the directory holds a run and ``resume`` was not said, or another run (the differences are named).
         """
         if not files.exists(self.file("run.json")):
-            return self._written_first(asked)
+            self._write_first(asked)
+            return None
         if not resume:
             raise RunError(f"{self.path} holds a run already; resume it (resume=True, --resume) or use another one")
         try:
@@ -148,7 +149,8 @@ class RunDirectory:
         if lines and self._came_to_nothing():
             for name in (*self._rows_there(), "history.jsonl"):
                 files.remove(self.file(name))
-            return self._written_first(asked)
+            self._write_first(asked)
+            return None
         if lines:
             more = ", and tol may grow" if may_loosen else ""
             way = (f"continue with the same settings (limits may change{more}), or start over (--overwrite, or another"
@@ -165,7 +167,7 @@ class RunDirectory:
         self._run = _told(was)
         return before
 
-    def _written_first(self, asked: Mapping[str, object]) -> None:
+    def _write_first(self, asked: Mapping[str, object]) -> None:
         files.publish_text(self.file("run.json"), json.dumps(asked, indent=1, default=plain))
         self._run = _told(json.loads(json.dumps(asked["identity"], default=plain)))
 
