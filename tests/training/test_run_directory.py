@@ -66,6 +66,7 @@ def test_a_run_begins_once_and_goes_on_only_when_asked_to(tmp_path):
                           (None, True, False)])  # fmt: skip
 def test_only_a_tolerance_that_may_grow_may_differ(tmp_path, tol, may_loosen, accepted):
     RunDirectory(tmp_path).begin(asked(), resume=False)
+    (tmp_path / "state-00000001-000000.safetensors").touch()  # it came to a checkpoint
     again = RunDirectory(tmp_path)
     more = {"may_loosen": True} if may_loosen else {}  # without it nothing may differ
     if accepted:
@@ -297,6 +298,7 @@ def test_the_model_is_written_where_there_is_room_though_the_disk_of_the_run_is_
 
 def test_a_run_of_another_plan_alone_is_told_why_and_what_to_do_and_stays(tmp_path):
     RunDirectory(tmp_path).begin(asked(plan={"resident": False}), resume=False)
+    (tmp_path / "state-00000001-000000.safetensors").touch()  # it came to a checkpoint
     before = (tmp_path / "run.json").read_bytes()
     with pytest.raises(RunError, match=r"differs in: the plan; .* another version .* start over \(--overwrite"):
         RunDirectory(tmp_path).begin(asked(plan={"resident": True}), resume=True)
