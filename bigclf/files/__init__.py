@@ -1100,6 +1100,31 @@ def unlock(descriptor: int | None) -> None:
         os.close(descriptor)
 
 
+@contextlib.contextmanager
+def in_turn(directory: PathLike, patience: float = 2.0) -> Iterator[None]:
+    """Let processes of this machine do what is inside one after another, as far as the file system of a local directory
+    can lock it. One that stands still there is waited for ``patience`` seconds, a store lets in all at once."""
+    import fcntl
+
+    if is_remote(directory):
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            descriptor = os.open(directory, os.O_RDONLY)
+            stack.callback(os.close, descriptor)
+            until = time.monotonic() + patience
+            while True:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > until:
+                        break
+                    time.sleep(0.01)
+        yield
+
+
 def remove_tree(path: PathLike, surely: bool = False) -> None:
     """Remove a directory and all in it, as far as that is possible; ``surely`` : OSError where it is not. What the
     device fails to remove is tried once more: a file that stays keeps the directories above it."""

@@ -15,6 +15,7 @@ from making import environment
 from test_cli import TEXT
 from test_cli import bigclf as command
 
+from bigclf import files
 from bigclf.errors import RunError
 from bigclf.training.records import lease as module
 from bigclf.training.records.lease import ALIVE, DEAD, UNKNOWN, Clock, Lease, Timing, birth_of, state_of
@@ -333,6 +334,30 @@ def content(directory):
 def alive_in(directory, child):
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "lease").write_text(json.dumps(of_process(child.pid, token="t", beat=1)))
+
+
+def test_of_two_that_begin_at_the_same_moment_one_goes_on(tmp_path, monkeypatch):
+    """Each found no lease, and both ended: the one that wrote last because of the run that the other had begun, the
+    other because its lease was taken over."""
+    first, second = (Lease(str(tmp_path / "lease")) for _ in range(2))
+    write, inside = first._write, threading.Event()
+    monkeypatch.setattr(first, "_write", lambda: (inside.set(), time.sleep(0.3), write()))
+    beginning = threading.Thread(target=first.acquire)
+    beginning.start()
+    assert inside.wait(10)
+    with pytest.raises(RunError, match="is in use by process"):
+        second.acquire()
+    beginning.join()
+    first.check()
+    assert first.held and not second.held
+    first.release()
+    second.acquire()
+    second.release()
+
+
+def test_one_that_stands_still_as_it_begins_keeps_no_other_waiting_for_ever(tmp_path):
+    with files.in_turn(tmp_path), files.in_turn(tmp_path, patience=0.1):
+        pass
 
 
 def unfinished_fit(place, path):

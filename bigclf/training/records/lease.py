@@ -93,10 +93,11 @@ class Lease:
         """
         if self.held:
             return
-        self.require_free()
-        self._token, self._beats, self.lost = secrets.token_hex(8), 0, None
-        self._write()
-        self.check()  # two that begin at the same moment: the one that wrote first learns of the other
+        with files.in_turn(self._directory):  # of two that begin at the same moment one finds the other's lease
+            self.require_free()
+            self._token, self._beats, self.lost = secrets.token_hex(8), 0, None
+            self._write()
+            self.check()  # where nothing is locked, the one that wrote first learns of the other
         self._stop = threading.Event()
         threading.Thread(target=self._beat_on, args=(self._stop,), daemon=True).start()
 
