@@ -76,6 +76,21 @@ def test_amounts_as_people_write_them(tmp_path):
     np.testing.assert_allclose(found.score, model.decision_function(held), rtol=1e-12)
 
 
+def test_a_csv_is_scored_where_it_is_read_as_the_text_that_it_is(tmp_path):
+    lines = [f"{k % 4}.{k % 3}0,{k % 7}.5,{int(k % 4 > 1)}" for k in range(300)]
+    (tmp_path / "t.csv").write_text("version,amount,y\n" + "\n".join(lines) + "\n")
+    spec = {"label": "y", "features": [{"categorical": "version"}, {"numeric": "amount"}]}
+    model = bigclf.fit(tmp_path / "t.csv", features=spec, algo="dcd", **QUIET)
+    expected = model.decision_function(pd.read_csv(tmp_path / "t.csv", dtype=str))
+    database = duckdb.connect()
+    read = database.read_csv(str(tmp_path / "t.csv"), all_varchar=True).df()
+    found, told = asked(model, read, tmp_path)
+    np.testing.assert_allclose(found.score, expected, rtol=1e-12, atol=1e-12)
+    assert any("all_varchar = true" in note for note in told["notes"])
+    guessed, _ = asked(model, database.read_csv(str(tmp_path / "t.csv")).df(), tmp_path)
+    assert abs(guessed.score - expected).max() > 0.1  # 1.50 has become 1.5
+
+
 def test_many_classes_numbers_and_columns_as_they_are(tmp_path):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(500, 4)), columns=list("pqrs"))

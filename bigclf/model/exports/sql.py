@@ -18,7 +18,7 @@ import numpy as np
 from bigclf import files
 from bigclf.data.arrays import listed_names
 from bigclf.errors import RunError
-from bigclf.features.encode import BINS, HASHED, TEXT, category_names
+from bigclf.features.encode import BINS, HASHED, TEXT, category_names, is_columns
 from bigclf.features.spec import DATE_PARTS, Categorical, Date, Numeric
 from bigclf.features.truths import others
 from bigclf.version import __version__
@@ -53,6 +53,8 @@ def write(model: Model, path: str, *, dialect: str = "duckdb", table: str = "row
     files.publish_text(path, statement(model, dialect, table))
     columns = ", ".join(dict.fromkeys(columns_of(model)))
     notes = [f"scores the table {table!r} with the columns {columns}; numbers and dates as the database holds them"]
+    if dialect == "duckdb" and is_columns(model.features):
+        notes.append("categories are looked up by their text: read a CSV with read_csv(..., all_varchar = true)")
     if not model.regression and not model.no_probabilities() and not _has_probability(model):
         notes.append("probabilities are left out")
     return notes
