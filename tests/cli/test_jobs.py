@@ -339,6 +339,13 @@ def test_what_is_wrong_with_a_sweep_or_a_path(options, line, message):
         job(f"steps:\n- {options}\n").steps(lambda path: False)
 
 
+def test_columns_are_a_list_or_text_with_commas():
+    given = "data: {train: t.csv}\nmethod: {label: y, numeric: %s, categorical: [c], text: t}\noutputs: {model: m}\n"
+    for numeric in ("[a, b]", "'a,b'"):
+        (made,) = job(given % numeric).steps(lambda path: False)
+        assert {"--numeric=a,b", "--categorical=c", "--text=t"} <= set(made.words)
+
+
 @pytest.mark.parametrize(("key", "section"), [("memory", "limits"), ("seed", "run"), ("workers", "cluster")])
 def test_a_key_of_another_section_is_sent_there(key, section):
     with pytest.raises(JobError, match=f"line 3: 'method.{key}' belongs to '{section}'"):

@@ -61,10 +61,10 @@ def columns_options(command: Command) -> Command:
                      " that hold 1."),
         click.option("--label-separator", metavar="TEXT", help="What stands between the labels in a cell of the label"
                      " column, such as ';': a row then has several."),
-        click.option("--numeric", metavar="A,B", help="Numeric columns, standardised."),
-        click.option("--categorical", metavar="C,D", help="Categorical columns."),
-        click.option("--text", metavar="T", help="Text columns, as tf-idf of words."),
-        click.option("--date", metavar="E", help="Date columns."),
+        click.option("--numeric", metavar="A,B,...", help="Numeric columns, standardised."),
+        click.option("--categorical", metavar="C,D,...", help="Categorical columns."),
+        click.option("--text", metavar="T,...", help="Text columns, as tf-idf of words."),
+        click.option("--date", metavar="E,...", help="Date columns."),
         click.option("--hash-bits", type=click.IntRange(1, 30), metavar="N", help="Hash every category (and Vowpal"
                      " Wabbit feature names) to 2^N features."),
     ]  # fmt: skip
