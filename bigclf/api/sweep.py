@@ -311,7 +311,8 @@ def swept(request: Request) -> Sweep:
             mine = plain_names(source.features, (columns or {}).get("features"))
             its = listed_names(apart.features)
             if mine and its:
-                require_same_names(mine, its, f"X[{mine}]")
+                is_arrow = hasattr(request["validate"][0], "column_names")
+                require_same_names(mine, its, f"X.select({mine})" if is_arrow else f"X[{mine}]")
         if not regression:
             for each in prepared.settings:
                 require_few(source.classes.size, each[0], request["memory"], len(each) * max(1, folds))

@@ -9,6 +9,7 @@ import tracemalloc
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
@@ -95,6 +96,8 @@ def test_frames_to_sweep_on_are_of_the_columns_that_parquet_trained_on_has(of_pa
         bigclf.sweep(**learned, validate=(frame, labels), **options)
         with pytest.raises(ValueError, match=r"another order .* give them as X\[\['a', 'b'\]\]"):
             bigclf.sweep(**learned, validate=(frame[["b", "a"]], labels), **options)
+        with pytest.raises(ValueError, match=r"another order .* give them as X\.select\(\['a', 'b'\]\)"):
+            bigclf.sweep(**learned, validate=(pa.table(frame[["b", "a"]]), labels), **options)
 
 
 @pytest.mark.filterwarnings("ignore::bigclf.errors.ConvergenceWarning")
