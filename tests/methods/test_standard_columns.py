@@ -145,7 +145,7 @@ def test_a_path_is_as_many_fits(tmp_path):
     """With the squared loss the points share reads, and one is stopped and taken up again."""
     x, y, _ = rows(seed=6, high=1e4)
     data = shards_of(tmp_path / "shards", x, y, chunk_nnz=300, real=True)
-    s, tol = deviations(x), 1e-9
+    s, tol = deviations(x), 1e-8  # 1e4 is squared in sums: what a gap may fall to differs by processor, 1e-9 or 3e-9
     for loss, values in (("squared", np.geomspace(1e-4, 1e-1, 6)), ("logistic", [0.02, 0.3])):
         given = (data,) if loss == "squared" else (x, np.where(y > 20, 1, -1))
         options = BASE | dict(loss=loss, penalty="l1", bias="free", tol=tol)
