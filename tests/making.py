@@ -295,3 +295,32 @@ def interrupted_after(commits):
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Run, "_commit", stopping)
         yield
+
+
+def rows_in_csv(tmp_path, monkeypatch, n):
+    """``rows.csv`` in the working directory, whose rows all differ; the cache is below it, too. What is in it."""
+    import pyarrow as pa
+    import pyarrow.csv
+
+    monkeypatch.setenv("BIGCLF_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    x = np.random.default_rng(3).normal(size=(n, 2)).round(4)
+    made = pa.table({"a": x[:, 0], "b": x[:, 1], "y": np.where(x.sum(1) > np.arange(n) % 3 - 1, "yes", "no")})
+    pyarrow.csv.write_csv(made, "rows.csv")
+    return made
+
+
+def does(line):
+    """What ``bigclf LINE`` says as it ends well."""
+    return refuses(line, 0)
+
+
+def refuses(line, code=2):
+    """What ``bigclf LINE`` says as it ends with ``code``, in one line."""
+    from click.testing import CliRunner
+
+    from bigclf.cli import main
+
+    done = CliRunner().invoke(main, line.split())
+    assert done.exit_code == code, done.output
+    return done.output if code == 0 else " ".join(done.output.split())

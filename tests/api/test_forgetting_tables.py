@@ -10,39 +10,20 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
+from making import does, refuses, rows_in_csv
 
 import bigclf
-from bigclf.cli import main
 
 N = 300
 
 
 @pytest.fixture
 def table(tmp_path, monkeypatch):
-    """``rows.csv`` in the working directory, whose rows all differ; the cache is below it, too."""
-    monkeypatch.setenv("BIGCLF_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
-    x = np.random.default_rng(3).normal(size=(N, 2)).round(4)
-    made = pa.table({"a": x[:, 0], "b": x[:, 1], "y": np.where(x.sum(1) > np.arange(N) % 3 - 1, "yes", "no")})
-    pa.csv.write_csv(made, "rows.csv")
-    return made
-
-
-def _does(line):
-    done = CliRunner().invoke(main, line.split())
-    assert done.exit_code == 0, done.output
-    return done.output
-
-
-def _refuses(line, code=2):
-    done = CliRunner().invoke(main, line.split())
-    assert done.exit_code == code, done.output
-    return " ".join(done.output.split())
+    return rows_in_csv(tmp_path, monkeypatch, N)
 
 
 def _fit(more=""):
-    _does(f"fit rows.csv --label y --algo dcd -o m.bigclf --run-dir m.bigclf.run {more}")
+    does(f"fit rows.csv --label y --algo dcd -o m.bigclf --run-dir m.bigclf.run {more}")
 
 
 def _shards(place):
@@ -52,13 +33,13 @@ def _shards(place):
 
 def test_numbers_of_rows_that_fit_shuffled_are_refused_and_the_cure_takes_out_the_row_that_is_meant(table, tmp_path):
     _fit()
-    told = _refuses("forget m.bigclf -o f.bigclf --rows 3 --to left")
+    told = refuses("forget m.bigclf -o f.bigclf --rows 3 --to left")
     assert f"fit shuffled the rows of {tmp_path / 'rows.csv'}, so numbers of rows (--rows, rows=)" in told
     assert "--like FILE" in told and "--data" not in told and not (tmp_path / "left").exists()
-    told = _refuses("forget m.bigclf -o f.bigclf --where a=3 --to left")
+    told = refuses("forget m.bigclf -o f.bigclf --where a=3 --to left")
     assert "--like FILE" in told and "--rows" not in told
     pa.csv.write_csv(table.slice(3, 1), "one.csv")
-    told = _does("forget m.bigclf -o f.bigclf --like one.csv --to left")
+    told = does("forget m.bigclf -o f.bigclf --like one.csv --to left")
     assert f"stays: {tmp_path / 'rows.csv'} (raw file that the shards were made of)" in told
     (shards,) = bigclf.Dataset(next((tmp_path / "cache" / "raw").glob("[!.]*"))).files
     (gone,) = set(_shards(shards)) - set(_shards("left"))
@@ -69,14 +50,14 @@ def test_numbers_of_rows_that_fit_shuffled_are_refused_and_the_cure_takes_out_th
 def test_what_is_left_of_them_is_counted_where_its_shards_are_named(table, tmp_path):
     _fit()
     pa.csv.write_csv(table.slice(3, 1), "one.csv")
-    _does("forget m.bigclf -o f.bigclf --like one.csv --to left")
-    told = _refuses("forget f.bigclf -o g.bigclf --rows 5 --to more")
+    does("forget m.bigclf -o f.bigclf --like one.csv --to left")
+    told = refuses("forget f.bigclf -o g.bigclf --rows 5 --to more")
     assert f"name these: --data {tmp_path / 'left'}" in told
     before = _shards("left")
-    _does(f"forget f.bigclf -o g.bigclf --rows 5 --to more --data {tmp_path / 'left'}")
+    does(f"forget f.bigclf -o g.bigclf --rows 5 --to more --data {tmp_path / 'left'}")
     assert _shards("more") == before[:5] + before[6:]
     shutil.rmtree("more")
-    told = _refuses("forget g.bigclf -o h.bigclf --like one.csv --to last", 3)
+    told = refuses("forget g.bigclf -o h.bigclf --like one.csv --to last", 3)
     assert "are gone" in told and "name them where they are now (--data" in told
 
 
@@ -85,7 +66,7 @@ def test_a_table_in_its_order_may_be_counted(table, tmp_path):
     bigclf.fit("rows.csv", features=known, algo="dcd", run_dir="m.bigclf.run", progress=False)
     (shards,) = bigclf.Dataset(next((tmp_path / "cache" / "raw").glob("[!.]*"))).files
     before = _shards(shards)
-    _does("forget m.bigclf.run -o f.bigclf --rows 3 --to left")
+    does("forget m.bigclf.run -o f.bigclf --rows 3 --to left")
     assert _shards("left") == before[:3] + before[4:]
     assert before[3][0] == pytest.approx((table["a"][3].as_py() - np.mean(table["a"])) / np.std(table["a"]), abs=1e-6)
 
@@ -105,7 +86,7 @@ def test_shards_that_the_cache_has_lost_are_made_again(table, tmp_path):
     (tmp_path / "store" / f"raw-{bigclf.load('m.bigclf').facts['data']}").mkdir(parents=True)
     (tmp_path / "elsewhere").mkdir()
     os.chdir("elsewhere")
-    told = _does("forget ../m.bigclf -o f.bigclf --like ../one.csv --to left --local-dir ../store")
+    told = does("forget ../m.bigclf -o f.bigclf --like ../one.csv --to left --local-dir ../store")
     assert len(set(before) - set(_shards("left"))) == 1 and len(_shards("left")) == N - 1
     assert "began with   dual variables" in told
     assert "(raw store: decoded rows)" in told
@@ -115,34 +96,34 @@ def test_of_shards_that_cannot_be_made_again_it_is_told_what_to_do(table, tmp_pa
     _fit()
     pa.csv.write_csv(table.slice(3, 1), "one.csv")
     line = "forget m.bigclf -o f.bigclf --like one.csv --to left"
-    told = _refuses(f"{line} --data rows.csv")
+    told = refuses(f"{line} --data rows.csv")
     assert "rows.csv: is a raw file" in told and "leave it away" in told
     shutil.rmtree(tmp_path / "cache" / "raw")
     os.rename("rows.csv", "away.csv")
-    told = _refuses(line, 3)
+    told = refuses(line, 3)
     assert f"and {tmp_path / 'rows.csv'} is not there to make them again; put it back as it was" in told
     pa.csv.write_csv(table.slice(1), "rows.csv")
-    assert f"what is made of {tmp_path / 'rows.csv'} now are others" in _refuses(line, 3)
+    assert f"what is made of {tmp_path / 'rows.csv'} now are others" in refuses(line, 3)
     os.replace("away.csv", "rows.csv")  # as it was, with its time
     shutil.rmtree(tmp_path / "cache" / "raw")
     _without_key("m.bigclf.run")  # as older versions wrote it
-    told = _refuses(line, 3)
+    told = refuses(line, 3)
     assert "made of the raw files for this run are gone" in told and "fit once more with another model" in told
-    assert "fit shuffled the rows of the raw files" in _refuses(line.replace("--like one.csv", "--rows 3"))
-    _does("fit rows.csv --label y --algo dcd -o other.bigclf")
-    _does(line)
+    assert "fit shuffled the rows of the raw files" in refuses(line.replace("--like one.csv", "--rows 3"))
+    does("fit rows.csv --label y --algo dcd -o other.bigclf")
+    does(line)
     assert len(_shards("left")) == N - 1
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
 def test_rows_in_a_file_of_another_format_are_found(form, table, tmp_path):
     (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in table.to_pylist()))
-    _does("fit rows.jsonl --label y --algo dcd -o m.bigclf --run-dir m.bigclf.run")
+    does("fit rows.jsonl --label y --algo dcd -o m.bigclf --run-dir m.bigclf.run")
     one = table.slice(3, 1)
     (tmp_path / "one.jsonl").write_text(json.dumps(one.to_pylist()[0]))
     pa.csv.write_csv(one, "one.csv")
     pq.write_table(one, "one.parquet")
-    _does(f"forget m.bigclf -o f.bigclf --like one.{form} --to left")
+    does(f"forget m.bigclf -o f.bigclf --like one.{form} --to left")
     assert len(_shards("left")) == N - 1
 
 
@@ -156,34 +137,34 @@ def test_rows_of_parquet_of_numbers_are_forgotten(label, table, tmp_path):
     os.chdir("there")
     pq.write_table(numbers, "rows.parquet")
     given = "" if label == "given" else "--label y"
-    _does(f"fit rows.parquet {given} --algo dcd -o m.bigclf --run-dir run")
+    does(f"fit rows.parquet {given} --algo dcd -o m.bigclf --run-dir run")
     told = json.loads(pathlib.Path("run/run.json").read_text())
     assert told.get("columns") == (None if label == "given" else {"features": "*", "label": "y"})
     if label == "older":
         del told["columns"]
         pathlib.Path("run/run.json").write_text(json.dumps(told))
-    told = _refuses("forget m.bigclf -o f.bigclf --rows 3 --to left")
+    told = refuses("forget m.bigclf -o f.bigclf --rows 3 --to left")
     assert "its run does not lie beside it (m.bigclf.run)" in told and "bigclf forget RUN_DIR -o" in told
     os.chdir(tmp_path)  # the run knows where the rows lie
-    told = _does("forget there/run -o f.bigclf --rows 3 --to left")
+    told = does("forget there/run -o f.bigclf --rows 3 --to left")
     assert "began with   dual variables" in told
     (left,) = pathlib.Path("left").glob("*.parquet")
     assert pq.read_table(left).equals(pa.concat_tables([numbers.slice(0, 3), numbers.slice(4)]))
     pq.write_table(numbers.slice(7, 1), "one.parquet")
-    _does("forget f.bigclf -o g.bigclf --like one.parquet --to more")
+    does("forget f.bigclf -o g.bigclf --like one.parquet --to more")
     assert pq.read_metadata(next(pathlib.Path("more").glob("*.parquet"))).num_rows == N - 2
     pa.csv.write_csv(numbers.slice(9, 1), "one.csv")
-    assert "write them as Parquet" in _refuses("forget g.bigclf -o h.bigclf --like one.csv --to last", 3)
+    assert "write them as Parquet" in refuses("forget g.bigclf -o h.bigclf --like one.csv --to last", 3)
 
 
 def test_a_run_that_names_files_from_another_directory_says_so(table, tmp_path):
     numbers = table.set_column(2, "y", pa.array([int(one == "yes") for one in table["y"].to_pylist()]))
     pq.write_table(numbers, "numbers.parquet")
-    _does("fit numbers.parquet --label y --algo dcd -o m.bigclf --run-dir m.bigclf.run")
+    does("fit numbers.parquet --label y --algo dcd -o m.bigclf --run-dir m.bigclf.run")
     path = tmp_path / "m.bigclf.run" / "run.json"
     path.write_text(path.read_text().replace(str(tmp_path / "numbers.parquet"), "numbers.parquet"))  # as older ones do
     os.mkdir("away")
     os.chdir("away")
-    told = _refuses("forget ../m.bigclf -o f.bigclf --rows 3 --to left", 3)
+    told = refuses("forget ../m.bigclf -o f.bigclf --rows 3 --to left", 3)
     assert "trained on numbers.parquet, named from the directory that fit was given in" in told
-    _does("forget ../m.bigclf -o f.bigclf --rows 3 --to left --data ../numbers.parquet")
+    does("forget ../m.bigclf -o f.bigclf --rows 3 --to left --data ../numbers.parquet")

@@ -2,39 +2,18 @@
 
 import pathlib
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
-
-from bigclf.cli import main
+from making import does, refuses, rows_in_csv
 
 N = 300
 
 
 @pytest.fixture
 def table(tmp_path, monkeypatch):
-    """``rows.csv`` in the working directory, whose rows all differ; the cache is below it, too."""
-    monkeypatch.setenv("BIGCLF_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
-    x = np.random.default_rng(3).normal(size=(N, 2)).round(4)
-    made = pa.table({"a": x[:, 0], "b": x[:, 1], "y": np.where(x.sum(1) > np.arange(N) % 3 - 1, "yes", "no")})
-    pa.csv.write_csv(made, "rows.csv")
-    return made
-
-
-def _does(line):
-    done = CliRunner().invoke(main, line.split())
-    assert done.exit_code == 0, done.output
-    return done.output
-
-
-def _refuses(line, code=2):
-    done = CliRunner().invoke(main, line.split())
-    assert done.exit_code == code, done.output
-    return " ".join(done.output.split())
+    return rows_in_csv(tmp_path, monkeypatch, N)
 
 
 def test_rows_of_text_are_refused_by_a_model_of_named_columns_and_shards_of_columns_by_one_of_text(table):
@@ -42,21 +21,21 @@ def test_rows_of_text_are_refused_by_a_model_of_named_columns_and_shards_of_colu
     pq.write_table(numbers, "numbers.parquet")
     lines = [f"{row['y']} 1:{row['a']} 2:{row['b']}\n" for row in numbers.to_pylist()]
     pathlib.Path("rows.svm").write_text("".join(lines))
-    _does("convert rows.svm of_text")
-    _does("fit numbers.parquet --label y --algo pegasos --epochs 1 -o named.bigclf")
+    does("convert rows.svm of_text")
+    does("fit numbers.parquet --label y --algo pegasos --epochs 1 -o named.bigclf")
     for verb in ("predict named.bigclf {} -o out.csv", "evaluate named.bigclf {}",
                  "explain named.bigclf --data {} --row 1",
                  "fit {} --algo pegasos --init named.bigclf -o next.bigclf"):  # fmt: skip
         for rows in ("rows.svm", "of_text"):
-            told = _refuses(verb.format(rows), 3)
+            told = refuses(verb.format(rows), 3)
             assert "the model takes the columns a, b by their names: give it Parquet with these columns" in told
             assert rows in told or verb.startswith("fit")
-    _does("evaluate named.bigclf numbers.parquet")
+    does("evaluate named.bigclf numbers.parquet")
     pa.csv.write_csv(numbers, "numbers.csv")
-    _does("convert numbers.csv of_columns --label y --numeric a,b")
-    _does("fit rows.svm --algo pegasos --epochs 1 -o text.bigclf")
+    does("convert numbers.csv of_columns --label y --numeric a,b")
+    does("fit rows.svm --algo pegasos --epochs 1 -o text.bigclf")
     for verb in ("predict text.bigclf of_columns -o out.csv", "evaluate text.bigclf of_columns",
                  "fit of_columns --algo pegasos --init text.bigclf -o next.bigclf"):  # fmt: skip
-        assert "takes features by their numbers in text" in _refuses(verb, 3)
-    _does("evaluate text.bigclf of_text")
-    _does("fit of_text --algo pegasos --init text.bigclf -o next.bigclf")
+        assert "takes features by their numbers in text" in refuses(verb, 3)
+    does("evaluate text.bigclf of_text")
+    does("fit of_text --algo pegasos --init text.bigclf -o next.bigclf")
