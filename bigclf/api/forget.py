@@ -278,7 +278,7 @@ def opened(old: OldRun, data: Stored | None) -> Dataset:
     else:
         if old.raw is not None and data is not None and not isinstance(data, Dataset) and are_raw(data):
             raise TypeError(f"{files.expand(data)[0]}: is a raw file, and --data (data=) takes shards that were made "
-                            "of it; leave it away, and the run finds them")  # fmt: skip
+                            "of it; leave the option out, and the run finds them")  # fmt: skip
         if data is None and (there := next((path for path in old.files if _is_lost(path)), None)):
             raise DataError(f"the run was trained on {there}, named from the directory that fit was given in: give the "
                             "command there, or name the shards where they are (--data, data=)",

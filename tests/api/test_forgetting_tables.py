@@ -97,7 +97,7 @@ def test_of_shards_that_cannot_be_made_again_it_is_told_what_to_do(table, tmp_pa
     pa.csv.write_csv(table.slice(3, 1), "one.csv")
     line = "forget m.bigclf -o f.bigclf --like one.csv --to left"
     told = refuses(f"{line} --data rows.csv")
-    assert "rows.csv: is a raw file" in told and "leave it away" in told
+    assert "rows.csv: is a raw file" in told and "leave the option out" in told
     shutil.rmtree(tmp_path / "cache" / "raw")
     os.rename("rows.csv", "away.csv")
     told = refuses(line, 3)
