@@ -242,7 +242,8 @@ def train_settled(
         if directory is not None:
             directory.acquire()
             stack.callback(directory.release)
-            before = directory.begin(_asked(source, problems, plan, options), options["resume"], may_loosen=True)
+            asked = _asked(source, problems, plan, options)
+            before = directory.begin(asked, options["resume"], may_loosen=True, by_content=source.tell_content)
             finished = _finished(directory, limits, options["tol"], options["prune"]) if before else None
             if finished is not None:
                 log.info("%s: the run had ended, and there was nothing left to do; this is its model", directory.path)

@@ -36,7 +36,7 @@ from bigclf.api.old_run import (
     options_of,
     problem_names,
     require_same_rows,
-    same_conversion,
+    same_content,
 )
 from bigclf.api.receipt import (
     Forgotten,
@@ -323,7 +323,7 @@ def _converted_again(old: OldRun, raw: RawFiles) -> Dataset:
                         "again without the rows (bigclf fit)")  # fmt: skip
     log.info("converting %s again, whose shards are in the cache no longer", named)
     made = made_again(raw["paths"], how)
-    if not same_conversion(old, made):
+    if not same_content(old, made):
         raise DataError(f"{gone}, and what is made of {named} now are others: it has changed since, or another version "
                         "of bigclf converted it; train again without the rows (bigclf fit)")  # fmt: skip
     return made

@@ -140,7 +140,7 @@ def require_same_rows(old: OldRun, dataset: Dataset) -> None:
 def is_of_run(old: OldRun, dataset: Dataset) -> bool:
     """Whether they are the data that the model was trained on."""
     seen = dataset.with_real_labels() if old.model.regression else dataset
-    return seen.taking_part().digest == old.model.facts["data"] or same_conversion(old, dataset)
+    return seen.taking_part().digest == old.model.facts["data"] or same_content(old, dataset)
 
 
 def in_cache(paths: Sequence[str]) -> bool:
@@ -149,13 +149,11 @@ def in_cache(paths: Sequence[str]) -> bool:
     return bool(paths) and all(files.is_below(path, home) for path in paths)
 
 
-def same_conversion(old: OldRun, dataset: Dataset) -> bool:
-    """Whether these are the shards of the run that the cache had lost, made once more of the same raw files. Their
-    directory is named by the files, as they were, and all that was asked; such a conversion always writes the same."""
-    was = [(one["path"], one.get("size"), one.get("footer")) for one in old.told.get("files", ())]
-    now = [(files.absolute(path), one.size, one.footer)
-           for path, one in zip(dataset.files, dataset.fingerprints, strict=True)]  # fmt: skip
-    return was == now and in_cache(dataset.files)
+def same_content(old: OldRun, dataset: Dataset) -> bool:
+    """Whether these are copies of the shards of the run, or such as were made once more of the same raw files."""
+    was = [(one.get("size"), one.get("footer")) for one in old.told.get("files", ())]
+    now = [(one.size, one.footer) for one in dataset.fingerprints]
+    return was == now and old.told.get("columns", {}) == dataset.columns and dataset.tell_content()
 
 
 Pieces = Sequence[np.ndarray | FiledArray]

@@ -647,7 +647,7 @@ class Task:
             "problems": [[p.name, p.setting.loss, p.setting.settings, p.start] for p in problems], "folds": self.folds,
             **({} if self.halving is None else {"halving": self.halving}),
         }  # fmt: skip
-        directory.begin(asked, self.options["resume"])
+        directory.begin(asked, self.options["resume"], by_content=self.source.tell_content)
         return directory
 
     def _rank(self, point: int, means: list[float | None]) -> tuple[float, float, int]:

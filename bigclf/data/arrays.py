@@ -153,6 +153,10 @@ class Arrays:
             digest.update(np.ascontiguousarray(array).view(np.uint8))
         return str(digest.hexdigest())
 
+    def tell_content(self) -> bool:
+        """False: there are no files."""
+        return False
+
     def learned_of_columns(self) -> dict[str, np.ndarray]:
         """What was learned of raw columns, if this was made of them."""
         return self.learned

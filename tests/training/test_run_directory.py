@@ -20,13 +20,13 @@ from bigclf.training.records import run_directory as module
 from bigclf.training.records.run_directory import (
     Checkpoint,
     RunDirectory,
-    differences,
     groups_before,
     load_arrays,
     load_rows,
     publish_arrays,
     run_of,
 )
+from bigclf.training.records.sameness import differences
 
 IDENTITY = {"algo": "dcd", "tol": 0.1, "data": {"rows": 3}}
 

@@ -97,7 +97,7 @@ def finished(ctx: click.Context, out: str, last: str, first: str, what: str, res
     """What the file ``last`` says of results that are whole; RunError where they are not those of this command."""
     from bigclf import files
     from bigclf.files.json_fields import TABLE, check_fields
-    from bigclf.training.records.run_directory import differences
+    from bigclf.training.records.sameness import differences
 
     if not resume:
         raise RunError(f"{files.join(out, first)} already exists; add --overwrite to replace it")

@@ -15,8 +15,8 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -42,6 +42,7 @@ from bigclf.progress import Record
 from bigclf.texts import masked_in
 from bigclf.training.records.lease import Lease, holding, require_free
 from bigclf.training.records.run_record import check_epoch, check_run, lines_of
+from bigclf.training.records.sameness import Told, refusal, told_apart
 from bigclf.training.records.tensors import filed_array, read_head
 from bigclf.training.visit import RowFile, settled_rows
 
@@ -57,7 +58,6 @@ STATE = re.compile(r"state-(\d{8})-(\d{6})\.safetensors")
 HISTORY_SECONDS = 0.1  # at most ten records a second
 KEPT = 2
 REPLACES = "replaces.json"  # which model a person allowed the run to replace
-SAID_OF_PLAN = "plan.dtype", "plan.groups", "plan.seed"  # what a person may have said of it, as it was said
 WROTE = "fit_wrote.json"  # what ``bigclf fit`` began to write elsewhere
 FORGETTING = "forgetting.json"  # how far ``forget`` is
 RUN_FILES = ("history.jsonl", "model.bigclf", REPLACES, WROTE, FORGETTING, "run.json")  # removed in this order
@@ -122,9 +122,21 @@ class RunDirectory:
         """What tells this run from runs of other data or parameters, once it has begun."""
         return self._run
 
-    def begin(self, asked: Mapping[str, object], resume: bool, *, may_loosen: bool = False) -> dict[str, Any] | None:
+    def begin(
+        self,
+        asked: Mapping[str, object],
+        resume: bool,
+        *,
+        may_loosen: bool = False,
+        by_content: Callable[[], bool] = lambda: False,
+    ) -> dict[str, Any] | None:
         """Write ``run.json``, or on resume compare it; returns what an earlier start had written, if anything.
-        ``may_loosen`` : the run may go on under a larger tolerance.
+
+        Parameters
+        ----------
+        may_loosen : the run may go on under a larger tolerance.
+        by_content : whether the files of ``asked`` tell what all their rows are; then copies of them, or what was made
+            once more of the same raw files, are the data that the run began with, wherever they lie.
 
         Raises
         ------
@@ -143,27 +155,15 @@ class RunDirectory:
         if before.get("version", 0) > VERSION:
             raise RunError(f"{self.path} was written by a newer bigclf (run format {before['version']})")
         was, now = before.get("identity", {}), json.loads(json.dumps(asked["identity"], default=plain))
-        if may_loosen and _is_looser(now.get("tol"), was.get("tol")):
-            now["tol"] = was["tol"]
-        lines = differences(was, now)
+        told = cast("Told", {**asked, "identity": now})
+        lines = told_apart(cast("Told", before), told, may_loosen, by_content)
         if lines and self._came_to_nothing():
             for name in (*self._rows_there(), "history.jsonl"):
                 files.remove(self.file(name))
             self._write_first(asked)
             return None
         if lines:
-            more = ", and tol may grow" if may_loosen else ""
-            way = (f"continue with the same settings (limits may change{more}), or start over (--overwrite, or another"
-                   " run directory)")  # fmt: skip
-            if all(line.startswith("plan.") for line in lines):
-                way = ("data and method are the same, but the plan is for another memory, seed, dtype or groups,"
-                       " or by another version of bigclf: continue with those, or start over (--overwrite, or another"
-                       " run directory)")  # fmt: skip
-            said = [
-                line.removeprefix("plan.") for line in lines if line.startswith(SAID_OF_PLAN) or line[:5] != "plan."
-            ]
-            lines = said or ["the plan"]
-            raise RunError(f"{self.path} holds another run; it differs in: {'; '.join(lines)}; {way}")
+            raise RunError(f"{self.path} holds another run; {refusal(lines, may_loosen)}")
         self._run = _told(was)
         return before
 
@@ -540,25 +540,6 @@ def run_of(path: str | os.PathLike[str]) -> str | None:
         return _told(held["identity"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def differences(before: object, now: object, name: str = "") -> Iterator[str] | list[str]:
-    """``path: before -> now`` for every leaf in which two JSON values differ."""
-    if isinstance(before, dict) and isinstance(now, dict):
-        found: list[str] = []
-        for key in sorted({*before, *now}):
-            found += differences(before.get(key), now.get(key), f"{name}.{key}" if name else key)
-        return found
-    return [] if before == now else [f"{name}: {_short(before)} -> {_short(now)}"]
-
-
-def _short(value: object) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _is_looser(tol: float | None, before: float | None) -> bool:
-    return tol is not None and before is not None and tol > before
 
 
 def _told(identity: object) -> str:

@@ -1,0 +1,125 @@
+"""A run goes on with the rows that it began with, wherever they lie now: copies of its shards, or what is made once
+more of the raw files."""
+
+import os
+import pathlib
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from making import random_rows, shards_of
+
+import bigclf
+from bigclf.errors import RunError
+
+N, D = 200, 30
+pytestmark = pytest.mark.filterwarnings("ignore::bigclf.errors.ConvergenceWarning")
+FIT = {"algo": "dcd", "tol": 1e-9, "progress": False, "seed": 3}
+
+
+def fitted(data, run, epochs, resume=False, **others):
+    return bigclf.fit(data, **{**FIT, **others}, epochs=epochs, run_dir=run, resume=resume)
+
+
+@pytest.fixture
+def shards(tmp_path):
+    shards_of(tmp_path / "shards", *random_rows(N, D))
+    return tmp_path / "shards"
+
+
+def later(directory):
+    for path in pathlib.Path(directory).iterdir():
+        os.utime(path, (1e9, 1e9))
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BIGCLF_CACHE_DIR", str(tmp_path / "cache"))
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, N))
+    label = np.where(a + 0.4 * b + rng.normal(size=N) > 0, "yes", "no")
+    pa.csv.write_csv(pa.table({"a": a, "b": b, "shop": rng.choice(["x", "y"], N), "y": label}), "rows.csv")
+    return "rows.csv"
+
+
+SPEC = {"label": "y", "features": [{"numeric": ["a", "b"]}, {"categorical": "shop"}]}
+
+
+def of_table(run, epochs, resume=False, data="rows.csv"):
+    return fitted(data, run, epochs, resume, features=SPEC)
+
+
+def test_copies_of_the_shards_with_other_times(shards, tmp_path):
+    whole = fitted(shards, tmp_path / "whole", 8)
+    fitted(shards, tmp_path / "run", 4)
+    shutil.copytree(shards, tmp_path / "copies")
+    shutil.rmtree(shards)
+    later(tmp_path / "copies")
+    found = fitted(tmp_path / "copies", tmp_path / "run", 8, resume=True)
+    assert found.coef_.tobytes() == whole.coef_.tobytes() and found.result_.epochs == 8
+    assert found.result_.history[0]["epoch"] == 1
+    bigclf.forget(tmp_path / "run", tmp_path / "left.bigclf", rows=[3], data=tmp_path / "copies", to=tmp_path / "left")
+    assert bigclf.Dataset(tmp_path / "left").n_rows == N - 1
+
+
+@pytest.mark.parametrize("lost", ["shards", "cache", "elsewhere", "touched"])
+def test_a_table_whose_shards_the_cache_has_lost(table, tmp_path, monkeypatch, lost):
+    whole = of_table("whole", 8)
+    of_table("run", 4)
+    if lost == "elsewhere":
+        monkeypatch.setenv("BIGCLF_CACHE_DIR", str(tmp_path / "another"))
+    elif lost == "touched":
+        os.utime("rows.csv", (1e9, 1e9))
+    else:
+        shutil.rmtree(tmp_path / "cache" / ("raw" if lost == "shards" else ""))
+    found = of_table("run", 8, resume=True)
+    assert found.coef_.tobytes() == whole.coef_.tobytes() and found.result_.epochs == 8
+
+
+def test_a_sweep_and_a_path(table, tmp_path):
+    for verb in (bigclf.sweep, bigclf.path):
+        how = {"features": SPEC, "algo": "newton", "loss": "logistic", "progress": False}
+        how |= {"C": [0.1, 1.0]} if verb is bigclf.path else {"folds": 2, "grid": {"C": [0.1, 1.0]}}
+        run = tmp_path / f"{verb.__name__}.run"
+        first = verb("rows.csv", run_dir=run, **how)
+        shutil.rmtree(tmp_path / "cache" / "raw")
+        again = verb("rows.csv", run_dir=run, resume=True, **how)
+        assert [m.coef_.tobytes() for m in again.models] == [m.coef_.tobytes() for m in first.models]
+
+
+def test_other_rows_are_refused_by_the_names_of_their_files(table, tmp_path):
+    of_table("run", 4)
+    with open("rows.csv", "a") as file:
+        file.write("1.5,2.5,x,yes\n")
+    with pytest.raises(RunError, match=f"data: {tmp_path}/rows.csv has changed since; .*n_rows"):
+        of_table("run", 8, resume=True)
+    shutil.copy("rows.csv", "more.csv")
+    with pytest.raises(RunError, match=f"data: {tmp_path}/rows.csv -> {tmp_path}/more.csv"):
+        of_table("run", 8, resume=True, data="more.csv")
+
+
+def test_one_of_several_shards_that_was_made_anew_is_named(tmp_path):
+    x, y = random_rows(N, D)
+    shards_of(tmp_path / "s", x, y)
+    fitted(tmp_path / "s", tmp_path / "run", 4)
+    y[0] = 1 - y[0] if set(y) == {0, 1} else -y[0]
+    shutil.rmtree(tmp_path / "s")
+    shards_of(tmp_path / "s", x, y)
+    with pytest.raises(RunError, match=r"data: \S*/s/\S* has changed since"):
+        fitted(tmp_path / "s", tmp_path / "run", 8, resume=True)
+
+
+def test_foreign_files_are_known_by_their_times_too(tmp_path):
+    """Nothing in such a file tells what its rows are."""
+    x, y = random_rows(N, D)
+    dense = x.toarray()
+    columns = {"label": y, **{f"x{j}": dense[:, j] for j in range(5)}}
+    pa.parquet.write_table(pa.table(columns), tmp_path / "a.parquet")
+    fitted(tmp_path / "a.parquet", tmp_path / "run", 2)
+    later(tmp_path)
+    with pytest.raises(RunError, match="data: .*a.parquet has changed since"):
+        fitted(tmp_path / "a.parquet", tmp_path / "run", 4, resume=True)
