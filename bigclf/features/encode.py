@@ -24,7 +24,7 @@ from bigclf.errors import DataError, MemoryBudgetError, SchemaError
 from bigclf.features.extract import Extracted
 from bigclf.features.spec import DATE_PARTS, MAX_BITS, Categorical, Date, Numeric, Spec, Text, parse, with_format
 from bigclf.features.tally import Tally, chained, estimate, packed
-from bigclf.features.truths import others
+from bigclf.features.truths import DIGITS, others
 from bigclf.files.json_fields import check_relations
 from bigclf.maths.block import writable
 from bigclf.maths.hashing import LEAST_H, fold, hash_names, index_of, sign_of
@@ -307,14 +307,26 @@ def unknown_warnings(spec: Spec, learned: Learned, tally: Tally) -> list[str]:
 def respelt(spec: Spec, learned: Learned) -> tuple[np.ndarray, np.ndarray]:
     """Raw features, uint64, that are other spellings of truths (``truths.others``), ascending, and those meant."""
     pairs = list[tuple[int, int]]()
-    for t in np.flatnonzero(learned.kind == EXACT).tolist():
-        if not (told := others(category_names(learned, t))):
+    for t, term in enumerate(spec.terms):
+        if not isinstance(term, Categorical) or not (told := respelt_names(spec, learned, t)):
             continue
-        term = spec.terms[t]
         written, known = category_hashes(term, list(told)), category_hashes(term, list(told.values()))
         pairs += [((t << 32) + a, (t << 32) + b) for a, b in zip(written.tolist(), known.tolist(), strict=True)]
     pairs.sort()
     return np.array([a for a, _ in pairs], np.uint64), np.array([b for _, b in pairs], np.uint64)
+
+
+def respelt_names(spec: Spec, learned: Learned, t: int) -> dict[str, str]:
+    """The category of the term that is meant by each text that is another spelling of one. Of hashed ones those count
+    whose names were kept; where some were not, a 1 or 0 may be one of these and stays."""
+    if learned.kind[t] == EXACT:
+        return others(category_names(learned, t))
+    mine = np.flatnonzero(learned.word_terms == t).tolist()
+    texts = (learned.words[learned.words_at[k] : learned.words_at[k + 1]].tobytes() for k in mine)
+    found = others([text.decode("utf-8", "replace") for text in texts])
+    if len(mine) < spec.names:
+        return found
+    return {text: name for text, name in found.items() if not {*text.split("&")} & {*DIGITS}}
 
 
 def idf_of(learned: Learned, counts: np.ndarray) -> np.ndarray:

@@ -34,10 +34,12 @@ def written(table, folder, words):
     return folder / "r.csv", folder / "r.jsonl", folder / "r.parquet"
 
 
+@pytest.mark.parametrize("encode", ["exact", "hashed"])
 @pytest.mark.parametrize("learned, words", [(0, ("True", "False")), (2, ("TRUE", "FALSE")), (2, ("1", "0"))])
-def test_a_model_of_one_format_scores_the_others(tmp_path, caplog, learned, words):
+def test_a_model_of_one_format_scores_the_others(tmp_path, caplog, learned, words, encode):
     files = written(frame(), tmp_path, words)
-    spec = {"label": "y", "features": [{"categorical": ["a", "kind"]}, {"cross": ["a", "b", "kind"]}]}
+    how = {"encode": encode}
+    spec = {"label": "y", "features": [{"categorical": ["a", "kind"], **how}, {"cross": ["a", "b", "kind"], **how}]}
     model = bigclf.fit(files[learned], features=spec, **QUIET)
     expected = model.decision_function(files[learned])
     assert np.unique(expected).size == 8
@@ -55,6 +57,21 @@ def test_a_model_of_one_format_scores_the_others(tmp_path, caplog, learned, word
     code = "import csv, m; print(*m.decision_function(list(csv.DictReader(open('r.csv')))).tolist())"
     said = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True, text=True)
     np.testing.assert_allclose(list(map(float, said.stdout.split())), expected, rtol=1e-12)
+
+
+def test_hashed_truths_are_known_by_the_names_that_were_kept(tmp_path):
+    """Where not all names were kept, 1 and 0 may be categories whose names were not."""
+    table = frame()
+    files = written(table, tmp_path, ("True", "False"))
+    kept = {"label": "y", "features": [{"categorical": ["a", "kind"], "encode": "hashed"}], "names": 2, "hash_bits": 12}
+    model = bigclf.fit(files[0], features=kept, **QUIET)
+    expected = model.decision_function(files[0])
+    for rows in files[1:]:
+        np.testing.assert_array_equal(model.decision_function(rows), expected)
+    digits = written(table, tmp_path, ("1", "0"))[0]
+    assert (model.decision_function(digits) != expected).any()
+    known = bigclf.fit(files[1], features=kept | {"names": 3}, **QUIET)
+    np.testing.assert_array_equal(known.decision_function(digits), known.decision_function(files[1]))
 
 
 def test_a_column_of_numbers_takes_truths_where_it_holds_nothing_else(tmp_path):

@@ -15,10 +15,9 @@ import numpy as np
 
 from bigclf import files
 from bigclf.errors import RunError
-from bigclf.features.encode import BINS, HASHED, TEXT, Finisher, category_hashes, category_names, learn
+from bigclf.features.encode import BINS, HASHED, TEXT, Finisher, category_hashes, learn, respelt_names
 from bigclf.features.spec import DATE_PARTS, Categorical, Date, Numeric, Spec
 from bigclf.features.tally import Tally
-from bigclf.features.truths import others
 from bigclf.version import __version__
 
 if TYPE_CHECKING:
@@ -353,14 +352,17 @@ def _category(finisher: Finisher, t: int, term: Categorical, places: list[int]) 
     lines = (f"    {{\n        static const int of[] = {{{of}}};\n        if (category(fields, of, {_text(lead)}, "
              f"{int(term.lowercase)}, &there, &h)) return {places[0] + 1};\n    }}\n")  # fmt: skip
     guard = "if (there) " if ignored else ""
+    if told := respelt_names(spec, learned, t):
+        written, meant = (category_hashes(term, list(texts)) for texts in (told, told.values()))
+        order = np.argsort(written)
+        tables = [_array("uint32_t", name, [f"{h}u" for h in hashes[order].tolist()])
+                  for name, hashes in (("written", written), ("meant", meant))]  # fmt: skip
+        lines += f"    {{\n{''.join(tables)}"
+        lines += f"        if ((place = place_in(written, {order.size}, h)) >= 0) h = meant[place];\n    }}\n"
     if kind == HASHED:
         sign = "(int32_t)h < 0 ? -1 : 1" if spec.signed else "1"
         size = "((int32_t)h < 0 ? (uint32_t)-(int64_t)(int32_t)h : h)"
         return f"{lines}    {guard}add(scores, {first} + (int)({size} % {2**learned.bits}u), {sign});\n"
-    told = others(category_names(learned, t))
-    pairs = zip(*(category_hashes(term, list(texts)).tolist() for texts in (told, told.values())), strict=True)
-    known = " else ".join(f"if (h == {written}u) h = {meant}u;" for written, meant in pairs)
-    lines += f"    {known}\n" * bool(known)
     return (f"{lines}    {guard}if ((place = place_in(KEYS + {a}, {b - a}, h)) >= 0) "
             f"add(scores, {first} + place, 1);\n")  # fmt: skip
 

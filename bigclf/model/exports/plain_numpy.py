@@ -199,6 +199,9 @@ def learned_arrays(finisher: encode.Finisher) -> dict[str, np.ndarray]:
             "signed": spec.signed, "bits": learned.bits, "idf_unseen": unseen}  # fmt: skip
     names = ("kind", "first", "mean", "scale", "edges", "edges_at", "keys", "keys_at", "idf_places", "idf_at")
     arrays = {name: getattr(learned, name) for name in names}
+    written, meant = encode.respelt(spec, learned)  # of known categories ``spellings`` finds them
+    hashed = learned.kind[(written >> np.uint64(32)).astype(np.int64)] == encode.HASHED
+    arrays |= {"written": written[hashed], "meant": meant[hashed]}
     return {**arrays, "idf": np.concatenate([idf[:0], *of]), "table": np.array(json.dumps(told))}
 
 

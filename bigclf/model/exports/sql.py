@@ -18,9 +18,8 @@ import numpy as np
 from bigclf import files
 from bigclf.data.arrays import listed_names
 from bigclf.errors import RunError
-from bigclf.features.encode import BINS, HASHED, TEXT, category_names, is_columns
+from bigclf.features.encode import BINS, HASHED, TEXT, category_names, is_columns, respelt_names
 from bigclf.features.spec import DATE_PARTS, Categorical, Date, Numeric
-from bigclf.features.truths import others
 from bigclf.version import __version__
 
 if TYPE_CHECKING:
@@ -205,7 +204,7 @@ class _Terms(NamedTuple):
         first = int(self.learned.first[t])
         names = category_names(self.learned, t)
         weights = dict(zip(names, self.weights[first:].tolist(), strict=False))
-        weights |= {text: weights[name] for text, name in others(names).items()}
+        weights |= {text: weights[name] for text, name in respelt_names(self.spec, self.learned, t).items()}
         values = [(_text(name), float(w)) for name, w in weights.items()]
         texts = [f"CASE WHEN {self._missing(name)} THEN '' ELSE {self._trimmed(name)} END" for name in term.columns]
         said = texts[0] if len(texts) == 1 else "(" + " || '&' || ".join(texts) + ")"

@@ -327,6 +327,7 @@ class Table:
         self.keys = _cut(model["keys"].astype(np.int64), model["keys_at"])
         self.seen = _cut(model["idf_places"].astype(np.int64), model["idf_at"])
         self.idf, self.idf_unseen = _cut(model["idf"], model["idf_at"]), told["idf_unseen"]
+        self.meant = dict(zip(model["written"].tolist(), model["meant"].tolist(), strict=True))
 
     def rows(self, X: object) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Indices and float64 values of the rows of a table: a mapping of columns, a pandas or Arrow table, or rows,
@@ -388,7 +389,8 @@ class Table:
         said = said.lower() if term.get("lowercase") else said
         lead = f"{'&'.join(_columns(term))}="
         if self.kind[t] == HASHED:
-            return [self._hashed(t, hash_of(f"{lead}{said}".encode()))]
+            code = (t << 32) + hash_of(f"{lead}{said}".encode())  # truths in another spelling, as the one learned
+            return [self._hashed(t, self.meant.get(code, code) % 2**32)]
         found = (_place_in(self.keys[t], hash_of(f"{lead}{text}".encode())) for text in spellings(said))
         k = next((place for place in found if place is not None), None)
         return [] if k is None else [(self.first[t] + k, 1.0)]
