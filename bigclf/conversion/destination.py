@@ -116,6 +116,7 @@ def _take_place(
         files.publish_directory(directory, files.absolute(out))
     else:
         appending.adopt(directory, files.absolute(out), before, note)
+        files.remove_replaced(out)  # of an overwriting that was killed before it had
         files.remove_tree(directory)
 
 

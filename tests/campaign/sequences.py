@@ -29,12 +29,13 @@ from hypothesis import strategies as st  # noqa: E402
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test  # noqa: E402
 from recorder import KILLED  # noqa: E402
 
-STEPS = 5  # after the first, which furnishes the directory
+STEPS = 6  # after the first, which furnishes the directory: five commands, and once what no command does
 FILES = {  # a result and what its files begin with
     "s": ("s/",), "m": ("m.bigclf",), "w": ("w/model", "w/results"), "csv": ("p.csv",), "p": ("p/",), "e": ("e.json",),
     "c": ("c.bigclf",), "x": ("x.py", "x.npz"), "liblinear": ("m.liblinear",), "parts": ("parts/",),
 }  # fmt: skip
-READ = {"s": "{out}/s", "m": "{out}/m.bigclf", "c": "{out}/c.bigclf", "data": "{data}", "model": "{model}"}
+READ = {"s": "{out}/s", "m": "{out}/m.bigclf", "c": "{out}/c.bigclf", "data": "{data}", "model": "{model}",
+        "text": "{text}"}  # fmt: skip
 SOURCES = {"text": ["{text}"], "bad": ["{bad}", "--on-bad-rows", "quarantine", "--max-bad-fraction", "0.5"]}
 SOLVED = ["--algo", "dcd", "--loss", "logistic", "--tol", "0.3"]
 ROLES = {"online": ["--algo", "pa1", "--epochs", "2"], "dual": SOLVED, "steps": ["--algo", "newton", "--tol", "0.1"]}
@@ -174,7 +175,6 @@ class Sequence(RuleBasedStateMachine):
     ----------
     kept : of each result the recipes it may be of; None: it is not there.
     open : the lines that were disturbed and not ended since, by what they make and their run directory.
-    stamps : times of change of what they were to be made of.
     unclean : those that were disturbed and ended all the same.
     """
 
@@ -190,7 +190,7 @@ class Sequence(RuleBasedStateMachine):
         self.ground.furnish()
         self.mine, self.hidden = self.ground.others(), {*kills.content(self.ground.out)[1]}
         self.kept = {name: {None} for name in FILES}
-        self.open, self.stamps, self.unclean, self.saved, self.told = {}, {}, {}, {}, []
+        self.open, self.unclean, self.saved, self.told, self.lost = {}, {}, {}, [], False
 
     # The commands
 
@@ -211,7 +211,26 @@ class Sequence(RuleBasedStateMachine):
     def convert(self, source, append, how, fault):
         self.give(convert(source, append), "plain" if append else how, fault)
 
-    @rule(role=st.sampled_from(sorted(ROLES)), data=data, run=st.sampled_from(sorted(RUNS)), how=how, fault=fault)
+    @precondition(lambda self: not self.lost)
+    @rule(what=st.sampled_from(["cache", "times"]))
+    def lose(self, what):
+        """What lies in bigclf's cache, of which raw text is one; or the times of shards, as where they are copied."""
+        self.lost = True
+        if what == "cache":
+            shutil.rmtree(os.path.join(self.ground.work, "cache"))
+            os.mkdir(os.path.join(self.ground.work, "cache"))
+        for name in contents(self.ground, "s") if what == "times" else ():
+            os.utime(os.path.join(self.ground.out, name), (1e9, 1e9))
+        self.told.append(f"lost: {what}")
+        self.counts[f"lost {what}"] += 1
+
+    @rule(
+        role=st.sampled_from(sorted(ROLES)),
+        data=st.sampled_from(["data", "s", "text"]),
+        run=st.sampled_from(sorted(RUNS)),
+        how=how,
+        fault=fault,
+    )
     def fit(self, role, data, run, how, fault):
         self.give(fit(role, data, run), how, fault)
 
@@ -272,14 +291,8 @@ class Sequence(RuleBasedStateMachine):
         self.check(self._key(one) not in self.open or how == "append", "not finished", ran.text[-600:])
 
     def _is_other(self, one):
-        """Whether its run is of rows that are no more: a run knows them by their times of change, too."""
-        key = self._key(one)
-        return self.open[key][2] != self._recipes(one) or self.stamps[key] != self._stamps(one)
-
-    def _stamps(self, one):
-        """Times of change of what it is made of."""
-        found = [name for made in one.of if made in FILES for name in contents(self.ground, made)]
-        return {name: os.stat(os.path.join(self.ground.out, name)).st_mtime_ns for name in found}
+        """Whether its run is of rows that are no more."""
+        return self.open[self._key(one)][2] != self._recipes(one)
 
     # What must come of a line
 
@@ -373,7 +386,6 @@ class Sequence(RuleBasedStateMachine):
         if "--overwrite" in self.told[-1]:  # it begins anew
             self._forget_epochs(one)
         self.open[self._key(one)] = one, how, recipes
-        self.stamps[self._key(one)] = self._stamps(one)
         for directory, found in saved(ran).items():
             self.saved[directory] = recipes, found[-1]
         self.kept[one.makes] = self.kept[one.makes] | recipes | {None}

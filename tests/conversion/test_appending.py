@@ -228,6 +228,25 @@ def test_shards_beside_an_appending_cut_short_are_not_those_that_were_to_take_th
     assert not (tmp_path / "s" / files.UNFINISHED).exists() and not (tmp_path / ".s.converting").exists()
 
 
+def test_an_appending_removes_what_an_overwriting_had_not_when_it_was_killed(tmp_path, text, monkeypatch):
+    a, b = text("a", 60), text("b", 50, seed=1)
+    bigclf.convert(a, tmp_path / "s", **SMALL)
+    remove = files.remove_tree
+
+    def killed(path, **how):
+        if str(path).endswith("replaced") and files.exists(path):
+            raise KeyboardInterrupt
+        remove(path, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "remove_tree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            bigclf.convert(b, tmp_path / "s", overwrite=True, **SMALL)
+    assert (tmp_path / ".s.replaced").exists()
+    assert bigclf.convert(a, tmp_path / "s", append=True, **SMALL).n_rows == 110
+    assert not (tmp_path / ".s.replaced").exists()
+
+
 @pytest.mark.parametrize("first", [False, True])
 def test_one_killed_before_its_shards_were_seen_goes_on_whichever_is_asked(tmp_path, text, monkeypatch, first):
     a = text("a", 60)
