@@ -21,8 +21,10 @@ from bigclf.data.dataset import MANIFEST, Dataset
 from bigclf.errors import DataError, RunError, SchemaError
 from bigclf.features.truths import places
 from bigclf.files.formats import DEFAULT, HASHED
+from bigclf.units import plural
 
 QUARANTINE = "_bigclf_quarantine.txt"
+SHOWN = 3  # labels
 PART = re.compile(r"part-(\d+)\.parquet")
 
 
@@ -101,6 +103,24 @@ def _spelt(plan: Plan, before: Dataset) -> Plan:
     classes = np.array(sorted(set(names)))
     ranks = np.searchsorted(classes, np.array(names)).astype(np.float64)
     return plan._replace(classes=classes, ranks=ranks if plan.ranks is None else ranks[plan.ranks.astype(np.int64)])
+
+
+def new_labels(before: Dataset | None, after: Dataset) -> list[str]:
+    """A warning of labels that the shards did not have ``before``: classes of their own, which may be misspelt."""
+    if before is None or before.classes is None or after.classes is None:
+        return []
+    known = before.classes.tolist()
+    new = [label for label in after.classes.tolist() if label not in known]
+    if not new:
+        return []
+    shown = ", ".join(map(repr, new[:SHOWN])) + ", ..." * (len(new) > SHOWN)
+    text = f"{plural(len(new), 'label')} that the shards did not have before: {shown}"
+    folded = {str(label).casefold(): label for label in known}
+    meant = [(label, folded[low]) for label in new if (low := str(label).casefold()) in folded]
+    if meant:
+        text += (f"; {meant[0][0]!r} may be meant as {meant[0][1]!r} (a label with `lowercase: true` in the spec takes "
+                 "both for one)")  # fmt: skip
+    return [text]
 
 
 def check_features(features: Mapping[str, object], before: Dataset) -> None:

@@ -419,7 +419,8 @@ class Dataset:
         same = Counter((f.size, f.footer) for f in self.fingerprints)
         twice = [path for path, f in zip(self.files, self.fingerprints, strict=True) if same[f.size, f.footer] > 1]
         if twice:
-            found.append(f"{len(twice)} files have the same content as another, {masked(twice[0])!r} for one")
+            found.append(f"{len(twice)} files have the same content as another, {masked(twice[0])!r} for one; where "
+                         "rows came in twice by mistake, as by a second --append, remove one of each")  # fmt: skip
         return found
 
     def _left_out(self) -> list[str]:

@@ -294,8 +294,8 @@ def _as_truths(
 
 
 AN_ISO_DATE = (
-    "an ISO 8601 date (YYYY-MM-DD, or as the date's `format:` in a spec says, such as `bigclf inspect FILE --suggest > "
-    "spec.yaml` proposes, for --spec spec.yaml)"
+    "an ISO 8601 date (YYYY-MM-DD); `format:` of the date in the spec that a model is trained with reads others, as "
+    "`bigclf inspect FILE --suggest` proposes it"
 )
 
 

@@ -174,13 +174,24 @@ def choose(asked: Asked) -> tuple[str, str]:
     require_penalty(asked.penalty)
     for name, reason in _wishes(asked, loss):
         if _can(name, asked, loss):
-            return name, f"algo=auto: {name}, because {reason}"
+            return name, f"algo=auto: {name}, because {_of_beginning(name, asked, loss) or reason}"
     _ask_for_capitals(asked.given)
     said = {"loss": asked.loss, "penalty": asked.penalty, "bias": asked.bias, **dict.fromkeys(asked.given, "...")}
     what = ", ".join(f"{name}={value}" for name, value in said.items() if value is not None)
     owners = ((name, listed(m.name for m in METHODS.values() if _has(m, name))) for name in asked.given if name != "C")
     where = "".join(f"; {name} is a parameter of {having}" for name, having in owners)
     raise ValueError(f"algo='auto' finds no method for {what or 'this'}{where}; name one (see `bigclf algorithms`)")
+
+
+def _of_beginning(name: str, asked: Asked, loss: str) -> str | None:
+    """The reason where the weights to begin with are it."""
+    if not asked.begins:
+        return None
+    anew = asked._replace(begins=False)
+    first = next(other for other, _ in _wishes(anew, loss) if _can(other, anew, loss))
+    if first == name:
+        return None
+    return f"it begins with the weights that are given (init); without them it is {first}, which cannot"
 
 
 def require_penalty(name: object) -> None:

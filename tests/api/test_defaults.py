@@ -17,6 +17,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 import bigclf
 from bigclf.api.plan import forecast
 from bigclf.cli import main
+from bigclf.request.auto import Asked, choose
 
 SPECS = os.path.join(os.path.dirname(__file__), "../../jobs/experiments/first_hour")
 WITHIN = 0.002
@@ -84,6 +85,17 @@ def test_a_method_by_name_keeps_its_own_first_loss():
     assert bigclf.fit(x, y, algo="dcd").method["loss"] == "hinge"
     assert bigclf.LinearClassifier(algo="dcd").fit(x, y).model_.method["loss"] == "hinge"
     assert not hasattr(bigclf.LinearClassifier(algo="dcd").fit(x, y), "predict_proba")
+
+
+def test_a_method_that_begins_with_weights_is_chosen_because_of_them():
+    asked = Asked(loss=None, penalty=None, bias=None, C=1.0, given=(), epochs=None, n_rows=10**6, n_features=10**6,
+                  nnz=10**8, memory=2**33, groups=1)  # fmt: skip
+    assert choose(asked)[0] == "dcd"
+    name, told = choose(asked._replace(begins=True))
+    assert name == "newton" and told.endswith(
+        "newton, because it begins with the weights that are given (init); without them it is dcd, which cannot"
+    )
+    assert "(init)" not in choose(asked._replace(begins=True, bias="free"))[1]  # newton, whatever there is
 
 
 def test_sweep_and_plan_take_the_method_that_fit_takes(tmp_path):

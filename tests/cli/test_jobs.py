@@ -82,6 +82,16 @@ def test_a_cluster_and_groups():
     assert {"--patience=stale=5", "--workers=3"} <= set(words(changed)[0])
 
 
+@pytest.mark.parametrize("change", ["cluster.workers=1", "cluster.workers="])
+def test_a_job_with_patience_goes_on_without_workers(change):
+    tested = job("data: {train: t, test: v}\ncluster: {workers: 2, patience: {idle: 9}}\nrun: {groups: 4}\n")
+    tested.override((change,))
+    for line in words(tested):
+        assert not [word for word in line if "patience" in word]
+    (fit,) = words(job('data: {train: t}\ncluster: {workers: "${N:-2}", patience: {idle: 9}}\n', N="1"))
+    assert not [word for word in fit if "patience" in word]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "line", "message"),
     [
@@ -510,3 +520,11 @@ def test_the_jobs_here_run_on_sets(name, tmp_path, monkeypatch, data_set):
     (path,) = [path for path in jobs_here() if path.stem == name]
     bigclf("run", path)
     assert list(tmp_path.glob("out/a9a/*.bigclf"))
+
+
+@pytest.mark.parametrize("line", ["fit job.yaml -o m", "plan job.yaml", "convert job.yaml s"])
+def test_a_job_in_place_of_rows_is_told_of(tmp_path, monkeypatch, line):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.yaml").write_text("data: {train: t}\n")
+    done = CliRunner().invoke(main, line.split(), prog_name="bigclf")
+    assert done.exit_code and "job.yaml: is YAML: a job, whose commands `bigclf run JOB.yaml --dry-run`" in done.output

@@ -228,6 +228,25 @@ def test_shards_beside_an_appending_cut_short_are_not_those_that_were_to_take_th
     assert not (tmp_path / "s" / files.UNFINISHED).exists() and not (tmp_path / ".s.converting").exists()
 
 
+def test_labels_that_were_not_there_are_named_once_they_are(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n" + "1,loyal\n2,gone\n" * 20)
+    (tmp_path / "b.csv").write_text("x,y\n" + "1,LOYAL\n2,gone\n3,new\n" * 20)
+    spec = {"label": "y", "features": [{"numeric": "x"}]}
+    out = tmp_path / "s"
+    assert not [w for w in bigclf.convert(tmp_path / "a.csv", out, features=spec).warnings if "before" in w]
+    told = bigclf.convert(tmp_path / "b.csv", out, append=True).warnings
+    (said,) = [w for w in told if "before" in w]
+    assert said.startswith(
+        "2 labels that the shards did not have before: 'LOYAL', 'new'; 'LOYAL' may be meant as 'loyal'"
+    )
+    again = bigclf.convert(tmp_path / "b.csv", out, append=True).warnings
+    assert not [w for w in again if "before" in w]
+    (twice,) = [w for w in again if "same content" in w]
+    assert "by a second --append, remove one of each" in twice
+    (out / "part-00002.parquet").unlink()
+    assert bigclf.Dataset(out).n_rows == 100
+
+
 def test_an_appending_removes_what_an_overwriting_had_not_when_it_was_killed(tmp_path, text, monkeypatch):
     a, b = text("a", 60), text("b", 50, seed=1)
     bigclf.convert(a, tmp_path / "s", **SMALL)

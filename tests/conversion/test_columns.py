@@ -614,7 +614,7 @@ def test_amounts_are_read_as_people_write_them(tmp_path):
     values.numbers(pa.array(["$1,200", "x"]), "x", (), bad)
     dates = {}
     values.days(pa.array(["01.02.2024"]), "x", None, (), dates)
-    assert "`bigclf inspect FILE --suggest > spec.yaml` proposes, for --spec spec.yaml)" in dates[0]
+    assert "(YYYY-MM-DD); `format:` of the date in the spec that a model is trained with reads others" in dates[0]
     assert (
         "add `written: grouped`" in bad[0]
         and "--suggest > spec.yaml`, then --spec spec.yaml" in bad[0]

@@ -324,9 +324,7 @@ class Job:
         return list(self._section_steps(exists))
 
     def _section_steps(self, exists: Callable[[str], bool]) -> Iterator[Step]:
-        data, outputs, cluster = self.table["data"], self.table.get("outputs", {}), self.table.get("cluster", {})
-        if cluster.get("patience") and cluster.get("workers") is None:
-            raise self.fail("cluster.patience has no effect without cluster.workers", "cluster", "patience")
+        data, outputs, cluster = self.table["data"], self.table.get("outputs", {}), self._cluster()
         memory = self.table.get("limits", {}).get("memory")
         for part, (source, shards) in enumerate((("source", "train"), ("test_source", "test")), 1):
             text = data.get(source) or self._made_up(part)
@@ -398,9 +396,19 @@ class Job:
                 what = "'data.columns' says for each role which column has it, such as {label: y}"
                 raise self.fail(f"{what}, not {data['columns']!r}", "data", "columns")
             options["columns"] = ",".join(f"{role}={name}" for role, name in data["columns"].items())
-        limits, cluster = self.table.get("limits", {}), self.table.get("cluster", {})
+        limits, cluster = self.table.get("limits", {}), self._cluster()
         first = {"data": data["train"], "output": self._model()}
         return {**first, **options, **limits, **run, **cluster, "run_dir": self.run_dir}
+
+    def _cluster(self) -> dict[str, object]:
+        """Its options; where this process does the work, as to go on without workers, not how long they are waited
+        for."""
+        told: dict[str, Any] = dict(self.table.get("cluster") or {})
+        if told.get("patience") and terminal.number_or(told.get("workers")) in (None, 1):
+            if told.get("workers") is None and not self._is_set(("cluster", "workers")):
+                raise self.fail("cluster.patience has no effect without cluster.workers", "cluster", "patience")
+            del told["patience"]
+        return told
 
     def _check_params(self, algo: str, params: dict[str, object]) -> None:
         own, has = _params_of(algo)

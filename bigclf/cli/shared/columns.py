@@ -251,6 +251,9 @@ def format_by_name(data: list[str], said: Mapping[str, object]) -> str | None:
     from bigclf.conversion.tables import reading as tables
 
     path = data[0]
+    if path.endswith((".yaml", ".yml")):
+        raise SchemaError("is YAML: a job, whose commands `bigclf run JOB.yaml --dry-run` prints, or a spec, for "
+                          "--spec; here rows are wanted", file=path)  # fmt: skip
     if len(data) > 1:
         tables.refuse_several(data)
     form = tables.format_by_name(path)

@@ -479,7 +479,7 @@ def convert_columns(
         encode.forget_finishers()
     dataset = Dataset(out)
     dataset.report = {**converter.report(dataset), **made}
-    dataset.warnings += warnings
+    dataset.warnings += [*warnings, *appending.new_labels(before, dataset)]
     return dataset
 
 
