@@ -15,6 +15,7 @@ TRY = {  # what shows a person that it works
     "onnx": "python -c \"import onnxruntime; print(onnxruntime.InferenceSession('{0}'))\"",
     "c": "cc -O2 -shared -fPIC {0} -lm -o scores.so",
     "sql": "duckdb MY.duckdb < {0}",
+    "postgres": "psql -f {0} MY_DATABASE",
     "parquet": "duckdb -c \"from '{0}' order by abs(weight) desc limit 20\"",
 }
 TABLE_READ = "import csv; ", "csv.DictReader(open('ROWS.csv', newline=''))"
@@ -61,7 +62,7 @@ def command(
 
     stem = files.base_name(told["files"][0]).removesuffix(".py")
     read, rows = TABLE_READ if known.features["kind"] == "columns" else ROW_MADE
-    line = TRY[to].format(told["files"][0], module=stem, read=read, rows=rows)
+    line = TRY[dialect if dialect == "postgres" else to].format(told["files"][0], module=stem, read=read, rows=rows)
     click.echo(f"  try: {click.style(terminal.printable(line), bold=True)}")
 
 

@@ -1,4 +1,12 @@
-"""A model as a SELECT: DuckDB says of the rows of a table what the model says."""
+"""A model as a SELECT: DuckDB, and PostgreSQL where it is installed, say of the rows of a table what the model says."""
+
+import contextlib
+import glob
+import io
+import os
+import pathlib
+import pwd
+import subprocess
 
 import duckdb
 import numpy as np
@@ -64,9 +72,102 @@ def test_every_kind_of_column_of_which_some_is_new(tmp_path, loss):
         np.testing.assert_allclose(found.probability, calibrated.predict_proba(frame)[:, 1], rtol=1e-12, atol=1e-12)
 
 
+def test_dates_of_a_format_that_the_database_holds_as_dates(tmp_path):
+    frame = rows(300)
+    terms = [{"date": "german", "format": "%d.%m.%Y", "parts": ["time", "weekday"]}]
+    model = bigclf.fit(frame, features={"label": "y", "features": terms}, algo="dcd", **QUIET)
+    expected = model.decision_function(frame)
+    assert np.unique(expected).size > 200
+    held = frame.assign(german=pd.to_datetime(frame["german"], format="%d.%m.%Y"))
+    for table in (frame, held, held.assign(german=held["german"].dt.date)):
+        np.testing.assert_allclose(asked(model, table, tmp_path)[0].score, expected, rtol=1e-12)
+
+
+BINARIES = sorted(glob.glob("/usr/lib/postgresql/*/bin"))
+
+
+class Postgres:
+    """A server of its own in a directory, by the user that PostgreSQL makes where root may not."""
+
+    def __init__(self, directory):
+        self.directory, self.binaries = directory, BINARIES[-1]
+        self.who = {"user": "postgres"} if os.getuid() == 0 else {}
+        if self.who:
+            os.chown(directory, pwd.getpwnam("postgres").pw_uid, -1)
+
+    def run(self, program, *words, **more):
+        line = [os.path.join(self.binaries, program), *words]
+        return subprocess.run(line, check=True, capture_output=True, text=True, cwd=self.directory, **self.who, **more)
+
+    @contextlib.contextmanager
+    def serving(self):
+        self.run("initdb", "-D", "data", "-A", "trust", "-U", "me", "-E", "UTF8", "--locale=C.UTF-8")
+        how = f"-c listen_addresses='' -c unix_socket_directories={self.directory} -c fsync=off"
+        subprocess.run([f"{self.binaries}/pg_ctl", "-D", "data", "-w", "-o", how, "-l", "log", "start"], check=True,
+                       cwd=self.directory, stdout=subprocess.DEVNULL, **self.who)  # fmt: skip
+        try:
+            yield self
+        finally:
+            self.run("pg_ctl", "-D", "data", "-m", "immediate", "stop")
+
+    def ask(self, text):
+        words = [
+            "-h",
+            str(self.directory),
+            "-U",
+            "me",
+            "-d",
+            "postgres",
+            "-q",
+            "--csv",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-f",
+            "-",
+        ]
+        return self.run("psql", *words, input=text).stdout
+
+    def score(self, model, frame, types):
+        """What the SELECT says of the rows, in their order."""
+        table = frame.assign(nr=range(len(frame)))
+        columns = ", ".join('"{}" {}'.format(name.replace('"', '""'), types.get(name, "text")) for name in table)
+        held = table.to_csv(index=False, header=False, na_rep="\\N")
+        self.ask(f"drop table if exists rows; create table rows ({columns});\n"
+                 f"\\copy rows from stdin with (format csv, null '\\N')\n{held}\\.\n")  # fmt: skip
+        place = pathlib.Path(self.directory) / "m.sql"
+        model.export(place, "sql", dialect="postgres", overwrite=True)
+        return pd.read_csv(io.StringIO(self.ask(place.read_text()))).sort_values("nr", ignore_index=True)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not BINARIES, reason="PostgreSQL is not installed")
+def test_postgres_says_what_the_model_says(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("pg")
+    for above in (directory, *directory.parents[:2]):  # pytest keeps them to root
+        os.chmod(above, 0o755)
+    frame = rows()
+    model = bigclf.fit(frame[:2000], features={"label": "y", "features": TERMS}, algo="dcd", loss="logistic", **QUIET)
+    frame.loc[2500:, "it's"] = "new"
+    types = {"a": "float8", "b": "int", "c": "float8", "d": "float8", "g": "boolean", 'da"y': "timestamp"}
+    money = pd.DataFrame({"paid": [*MONEY] * 30, "y": [k % 7 < 3 for k in range(30 * len(MONEY))]})
+    spec = {"label": "y", "features": [{"numeric": "paid", "written": "grouped", "scale": "log"}]}
+    amounts = bigclf.fit(money, features=spec, algo="dcd", **QUIET)
+    with Postgres(directory).serving() as database:
+        held = frame.assign(german=pd.to_datetime(frame["german"], format="%d.%m.%Y").dt.date)
+        for table, more in ((frame, {}), (held, {"german": "date"})):
+            found = database.score(model, table, types | more)
+            np.testing.assert_allclose(found.score, model.decision_function(frame), rtol=1e-12, atol=1e-12)
+            np.testing.assert_allclose(found.probability, model.predict_proba(frame)[:, 1], rtol=1e-12, atol=1e-12)
+            assert found.prediction.tolist() == model.predict(frame).tolist()
+        found = database.score(amounts, money, {})
+        np.testing.assert_allclose(found.score, amounts.decision_function(money), rtol=1e-12)
+
+
+MONEY = ("$1,234.50", "(80.00)", "12 500 kr", "-$3.25", "€1'000", "7", "1e3", None, "NA", "5 %", "USD 12,000.75")
+
+
 def test_amounts_as_people_write_them(tmp_path):
-    money = ["$1,234.50", "(80.00)", "12 500 kr", "-$3.25", "€1'000", "7", "1e3", None, "NA", "5 %", "USD 12,000.75"]
-    frame = pd.DataFrame({"paid": money * 30, "y": [k % 7 < 3 for k in range(30 * len(money))]})
+    frame = pd.DataFrame({"paid": [*MONEY] * 30, "y": [k % 7 < 3 for k in range(30 * len(MONEY))]})
     spec = {"label": "y", "features": [{"numeric": "paid", "written": "grouped", "scale": "log"}]}
     model = bigclf.fit(frame, features=spec, algo="dcd", **QUIET)
     found, _ = asked(model, frame, tmp_path)

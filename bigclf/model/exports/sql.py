@@ -186,14 +186,21 @@ class _Terms(NamedTuple):
     def _stamp(self, term: Date) -> str:
         if term.format is None:
             return _cast(_name(term.column), "TIMESTAMP")
+        column, form = _name(term.column), term.format
         if self.dialect == "duckdb":
-            return f"strptime({_cast(_name(term.column), 'VARCHAR')}, {_text(term.format)})"
-        form = term.format
+            kind, read = f"typeof({column})", f"strptime({_cast(column, 'VARCHAR')}, {_text(form)})"
+            return self._dated(kind, column, read)
         for ours, theirs in DIRECTIVES.items():
             form = form.replace(ours, theirs)
         if "%" in form:
             raise RunError(f"column {term.column}: PostgreSQL has no date format like {term.format!r}")
-        return _cast(f"to_timestamp({_name(term.column)}, {_text(form)})", "TIMESTAMP")
+        read = _cast(f"to_timestamp({_cast(column, 'VARCHAR')}, {_text(form)})", "TIMESTAMP")
+        return self._dated(_cast(f"pg_typeof({column})", "VARCHAR"), column, read)
+
+    def _dated(self, kind: str, column: str, read: str) -> str:
+        """A date that the database may hold as one, or as text that is to be ``read``."""
+        held = f"upper({kind}) LIKE 'DATE%' OR upper({kind}) LIKE 'TIMESTAMP%'"
+        return f"CASE WHEN {held} THEN {_cast(column, 'TIMESTAMP')} ELSE {read} END"
 
     def _micros(self, when: str) -> str:
         if self.dialect == "duckdb":
