@@ -201,7 +201,7 @@ for case in CASES:
         try:
             fit(sys.argv[1], algo=case.algo, loss=case.loss, epochs=2, progress=False, groups=groups)
         except ValueError as error:
-            assert groups == 2 and "takes one group" in str(error), error
+            assert groups == 2 and "one group" in str(error), error
 print({d.py_func.__name__: d.signatures for d in jit._compiled if d.stats.cache_misses})
 """
 
