@@ -245,6 +245,22 @@ def test_columns_that_duckdb_does_not_tell_apart_are_refused(tmp_path):
     assert 'CAST("a" AS FLOAT8)' in (text := (tmp_path / "m.sql").read_text()) and 'CAST("A" AS FLOAT8)' in text
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_row_without_a_number_that_is_needed_has_no_answer(tmp_path, classes):
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame(rng.normal(size=(200, 2)), columns=["p", "q"])
+    y = np.digitize(frame.p, [-0.4, 0.4][: classes - 1])
+    model = bigclf.fit(frame, y, algo="dcd", loss="logistic", **QUIET)
+    values = ", ".join(f"({p}, {q})" for p, q in [("NULL", 1), (1, "'nan'::FLOAT8"), ("'inf'::FLOAT8", 1), (1, 2)])
+    database = duckdb.connect()
+    database.sql(f"CREATE TABLE rows AS SELECT * FROM (VALUES {values}) AS given(p, q)")
+    for dialect in ("duckdb", "postgres"):
+        model.export(tmp_path / "m.sql", "sql", overwrite=True, dialect=dialect)
+        found = database.sql((tmp_path / "m.sql").read_text()).fetchall()
+        assert [set(row[2:]) for row in found[:3]] == [{None}] * 3
+        assert model.predict(np.array([[1.0, 2.0]]))[0] == found[3][3 if classes == 2 else 5]
+
+
 def test_what_sql_cannot_say_is_refused_by_name(tmp_path):
     frame = rows(200)
     for term, what in (

@@ -4,8 +4,8 @@
 
 A column of numbers adds w (x - mean) / scale, with the feature rounded to float32 as the model has it. Columns that are
 features as they are stay unrounded, as those of a frame. A category, a bin or a part of a date adds the weight of its
-place. Sums are float8, in the order of the terms. Text and hashed categories cannot be said in SQL: they are refused by
-name.
+place. Sums are float8, in the order of the terms; where one is NULL, NaN or infinite, as of a number that is needed and
+not there, every answer is NULL. Text and hashed categories cannot be said in SQL: they are refused by name.
 """
 
 from __future__ import annotations
@@ -104,9 +104,16 @@ def answers_of(model: Model) -> list[str]:
 
 def _said(model: Model, scores: list[str]) -> list[str]:
     """What has these names, of the sums."""
+    each = [_known([score], score) for score in scores]
     if model.regression:
-        return [*scores, *scores]
-    return [*scores, _decision(model, scores), *([_probability(model, scores[0])] if _has_probability(model) else [])]
+        return [*each, *each]
+    said = [_decision(model, scores), *([_probability(model, scores[0])] if _has_probability(model) else [])]
+    return [*each, *(_known(scores, text) for text in said)]
+
+
+def _known(scores: list[str], text: str) -> str:
+    """The text where all scores are finite, else NULL."""
+    return f"CASE WHEN {' + '.join(f'abs({score})' for score in scores)} < {_number(np.inf)} THEN {text} END"
 
 
 def _folded(name: str) -> str:
