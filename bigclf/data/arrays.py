@@ -416,6 +416,12 @@ def are_numbered(features: Mapping[str, object]) -> bool:
     return features.get("kind") != "columns" and not {"counted_from", "hash_bits"}.isdisjoint(features)
 
 
+def are_counted(names: Sequence[str]) -> bool:
+    """Whether names of columns count them, from 0 or 1, perhaps after one word: 0 1 2, or f1 f2 f3."""
+    word = names[0].rstrip("0123456789") if names else ""
+    return any(all(name == f"{word}{k}" for k, name in enumerate(names, first)) for first in (0, 1))
+
+
 def require_named(columns: object, features: Mapping[str, object], path: str | None) -> None:
     """Refuse rows of text, whose ``features`` have no names, for a model that knows its ``columns`` by name.
 
