@@ -405,6 +405,11 @@ def listed_names(features: Mapping[str, object]) -> list[str] | None:
     return names if isinstance(names, list) else None
 
 
+def names_in(features: Mapping[str, object]) -> str:
+    """Where a model with these ``features`` has the names of its columns of numbers, in Python."""
+    return "model.features['names']" if listed_names(features) else "model.columns['features']"
+
+
 def plain_names(features: Mapping[str, object], told: object) -> list[str] | None:
     """Names of the columns of numbers that are the features as they are, ``told`` where files were read by them; None
     where they are not known."""

@@ -33,8 +33,8 @@ from bigclf.data.arrays import (
     are_counted,
     are_numbered,
     column_names,
-    listed_names,
     names_differ,
+    names_in,
     no_numbers_text,
     not_finite,
     plain_names,
@@ -461,7 +461,7 @@ class Model:
         its = column_names(X)
         if len(its) < len(mine) and not {*its} & {*mine}:  # a column of vectors, or too few of any name: told later
             return
-        names = "model.features['names']" if listed_names(self.features) else "model.columns['features']"
+        names = names_in(self.features)
         way = f"X.select({names})" if hasattr(X, "column_names") else f"X[{names}]"
         require_same_names(mine, its[: len(mine)] if unseen == "ignore" else its, way)
 
