@@ -34,7 +34,14 @@ from bigclf.api.stall import Stall, watched
 from bigclf.api.turns import in_turns, require_room, turns_of
 from bigclf.cluster.carried_rows import RowsAside
 from bigclf.compiled.jit import cpu_type
-from bigclf.data.arrays import are_numbered, names_differ, plain_names, require_named, require_same_names
+from bigclf.data.arrays import (
+    are_numbered,
+    names_differ,
+    names_in,
+    plain_names,
+    require_named,
+    require_same_names,
+)
 from bigclf.data.dataset import Dataset
 from bigclf.errors import ClusterError, DataError, Interrupted, ModelFormatError, RunError, masked
 from bigclf.features.encode import is_columns
@@ -511,17 +518,15 @@ def _start_from(run: Run, init: Model, source: Rows) -> None:
     """Begin with the weights of a model; of features and classes that it does not know they are 0."""
     mine = plain_names(init.features, init.columns.get("features"))
     its = plain_names(source.features, source.layout.values if isinstance(source, Dataset) else None)
-    path = next(iter(source.files), None)
+    path = (source.made_of if isinstance(source, Dataset) else None) or next(iter(source.files), None)
     require_named(init.columns.get("features"), source.features, path)
     if are_numbered(init.features) and is_columns(source.features):
         raise DataError("the model of init takes features by their numbers in text, and these are made of raw columns: "
                         "begin without init, or with a model of such a table", file=path)  # fmt: skip
     if mine is not None and its is not None:
         if isinstance(source, Dataset) and (told := names_differ(mine, its[: len(mine)])):
-            raise DataError(
-                f"these rows cannot go on from the model of init: the file has {told}", file=source.files[0]
-            )
-        require_same_names(mine, its[: len(mine)])
+            raise DataError(f"these rows cannot go on from the model of init: the file has {told}", file=path)
+        require_same_names(mine, its[: len(mine)], f"X[{names_in(init.features)}]")
     init = spelt_as(init, source.classes)
     given, init = init, grown(init, source.n_features, source.classes, source.feature_ids)
     place, further = run.method.form.place, init is given and goes_on(run, init)

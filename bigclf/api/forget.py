@@ -239,7 +239,13 @@ def _made(
             return finished(outputs, journal)
         gone = staged.write(dataset, stays, numbers, journal)
         left = staged.dataset(dataset)
-        require_trainable(left, regression=old.model.regression)
+        left.made_of = _named(dataset.raw) if dataset.raw and dataset.raw["paths"] else None
+        try:
+            require_trainable(left, regression=old.model.regression)
+        except DataError as error:
+            place = left.made_of or (dataset.files[0] if len(dataset.files) == 1 else None)
+            raise DataError(f"nothing can be learned from the rows that would be left: {error.message}", file=place,
+                            column=error.column) from None  # fmt: skip
         keys = Keys()
         for block in gone:
             keys.add(block)

@@ -45,6 +45,8 @@ KEPT, REPLACED, REMOVED, GONE = "stays", "replaced", "removed", "gone"
 UNKNOWN = "(not known where)"
 OLD_MODEL = "model that learned from the rows"
 OLD_RUN = "run: dual variables of the rows, and the model that learned from them"
+OLD_RUN_OF_STEPS = "run: what training keeps of the rows, and the model that learned from them"  # without such
+OLD_RUNS = OLD_RUN, OLD_RUN_OF_STEPS
 SAME_SOURCES = "cache: shards of the same raw files"
 
 
@@ -445,10 +447,11 @@ def plain_of(value: object) -> object:
 def places_of(old: OldRun, dataset: Dataset, outputs: Outputs, stays: removing.Stays) -> list[dict[str, str]]:
     """Everything known that holds the rows or was made of them, and what becomes of it; ``stays`` : ``by_file``."""
     fate = REMOVED if outputs.rewrites else KEPT
+    run = OLD_RUN if old.method.by_duals else OLD_RUN_OF_STEPS
     paths = [files.absolute(path) for path in dataset.files]
     found = [(paths[file], "shard with such rows", REPLACED if outputs.rewrites else KEPT) for file in sorted(stays)]
     if old.path is not None:
-        found.append((old.path, OLD_RUN, fate))
+        found.append((old.path, run, fate))
     found += [(path, "raw store: decoded rows", fate) for path in _stores(old, dataset, outputs.local_dir)]
     found += [(path, "cache: counts of the shards", fate) for path in _manifests(dataset)]
     found += [(path, SAME_SOURCES, fate) for path in _conversions(dataset)]
@@ -467,7 +470,7 @@ def places_of(old: OldRun, dataset: Dataset, outputs: Outputs, stays: removing.S
         what = f"raw files that the shards were made of: {_in_shards(dataset, stays)}"
         found.append((UNKNOWN, what, KEPT))
     if old.path is None:
-        found += [(old.at, OLD_MODEL, KEPT), (UNKNOWN, f"{OLD_RUN}, where one was kept", KEPT)]
+        found += [(old.at, OLD_MODEL, KEPT), (UNKNOWN, f"{run}, where one was kept", KEPT)]
     elif not old.at.startswith(f"{old.path}/"):
         found.append((old.at, OLD_MODEL, KEPT))
     else:  # the run itself was named, which does not know where its model was written besides
@@ -490,14 +493,23 @@ def _in_shards(dataset: Dataset, stays: removing.Stays) -> str:
 
 def earlier_places(old: OldRun, places: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
     """Places of the requests that the old model came of, as their receipts named them, but for those of this one: what
-    stayed may hold the rows of this request, too. What is not there any more is gone."""
-    mine = {(one["path"], one["what"]) for one in places}
+    stayed may hold the rows of this request, too. What is not there any more, or is removed now, is gone."""
+    mine = {*map(_place_of, places)}
+    removed = [one for one in places if one["done"] == REMOVED]
+    whole = [f"{one['path']}/" for one in removed if one["what"] not in OLD_RUNS]  # of a run its own files alone go
     told = old.told.get("forgotten") or _of_receipt(old)
-    found = [dict(one) for one in told if (one["path"], one["what"]) not in mine]
+    found = [dict(one) for one in told if _place_of(one) not in mine]
     for one in found:
-        if one["done"] == KEPT and one["path"].startswith("/") and not files.exists(one["path"]):
+        path = one["path"]
+        lost = path.startswith("/") and not files.exists(path)
+        if one["done"] == KEPT and (lost or any(f"{path}/".startswith(place) for place in whole)):
             one["done"] = GONE
     return found
+
+
+def _place_of(one: Mapping[str, str]) -> tuple[str, str]:
+    """By what a place is known as the same; older receipts tell of dual variables in any run."""
+    return one["path"], OLD_RUN if one["what"] in OLD_RUNS else one["what"]
 
 
 def _of_receipt(old: OldRun) -> list[dict[str, str]]:
@@ -577,7 +589,7 @@ def finished(outputs: Outputs, journal: Journal) -> Forgotten:
 def _remove(place: Mapping[str, str]) -> None:
     """Remove a run, a directory or a file, or what a kill left of it."""
     path = place["path"]
-    if place["what"] == OLD_RUN:
+    if place["what"] in OLD_RUNS:
         for _ in range(2):  # once more, where a file would not go
             clear(path)
     elif place["what"] == SAME_SOURCES:

@@ -405,6 +405,11 @@ def listed_names(features: Mapping[str, object]) -> list[str] | None:
     return names if isinstance(names, list) else None
 
 
+def names_in(features: Mapping[str, object]) -> str:
+    """Where a model with these ``features`` has the names of its columns of numbers, in Python."""
+    return "model.features['names']" if listed_names(features) else "model.columns['features']"
+
+
 def plain_names(features: Mapping[str, object], told: object) -> list[str] | None:
     """Names of the columns of numbers that are the features as they are, ``told`` where files were read by them; None
     where they are not known."""
@@ -414,6 +419,12 @@ def plain_names(features: Mapping[str, object], told: object) -> list[str] | Non
 def are_numbered(features: Mapping[str, object]) -> bool:
     """Whether features were made of text of sparse rows, which calls them by numbers or by hashes, not by columns."""
     return features.get("kind") != "columns" and not {"counted_from", "hash_bits"}.isdisjoint(features)
+
+
+def are_counted(names: Sequence[str]) -> bool:
+    """Whether names of columns count them, from 0 or 1, perhaps after one word: 0 1 2, or f1 f2 f3."""
+    word = names[0].rstrip("0123456789") if names else ""
+    return any(all(name == f"{word}{k}" for k, name in enumerate(names, first)) for first in (0, 1))
 
 
 def require_named(columns: object, features: Mapping[str, object], path: str | None) -> None:

@@ -340,6 +340,7 @@ def explain(
     Raises
     ------
     RunError : a voted perceptron, which has no such weights, or too many classes.   ValueError : no such class.
+    DataError : data with other features than the model's.
     """
     if model.voted:
         raise RunError("a voted perceptron decides by the votes of many vectors: no weight of a feature says it all")
@@ -416,6 +417,7 @@ def _count(
 ) -> None:
     """Write into the entries how many rows have their features, all and of their class; one read."""
     dataset = as_trained(data, model.columns)
+    model.require_rows(dataset)
     dataset = dataset.with_real_labels() if model.regression else dataset
     features = np.unique(np.array([entry["feature"] for entry in listed], np.int64))
     labels = [] if model.regression else dataset.classes.tolist()

@@ -30,10 +30,11 @@ from bigclf.conversion.tables.raw_rows import blocks_of, table_block
 from bigclf.conversion.tables.reading import LINES, are_raw, as_named, in_format, reading
 from bigclf.data.arrays import (
     FROM_0,
+    are_counted,
     are_numbered,
     column_names,
-    listed_names,
     names_differ,
+    names_in,
     no_numbers_text,
     not_finite,
     plain_names,
@@ -460,9 +461,13 @@ class Model:
         its = column_names(X)
         if len(its) < len(mine) and not {*its} & {*mine}:  # a column of vectors, or too few of any name: told later
             return
-        names = "model.features['names']" if listed_names(self.features) else "model.columns['features']"
+        names = names_in(self.features)
         way = f"X.select({names})" if hasattr(X, "column_names") else f"X[{names}]"
         require_same_names(mine, its[: len(mine)] if unseen == "ignore" else its, way)
+
+    def require_rows(self, dataset: Dataset) -> None:
+        """DataError where ``dataset`` holds other features than the model's (``require_same_columns``)."""
+        require_same_columns(self, dataset)
 
     def _score_raw(self, data: object, unseen: str | None) -> np.ndarray:
         nothing = np.empty((0, self.intercept_.size))
@@ -1104,6 +1109,9 @@ def require_same_numbers(features: Mapping[str, object], told: object, dataset: 
     if its and is_columns(features):
         raise DataError(f"the columns {_some(its)} are features as they are here, and the model makes features of the "
                         "raw columns: give it the file itself", file=path)  # fmt: skip
+    if are_numbered(features) and its and not are_counted(its):
+        raise DataError(f"the file has the columns {_some(its)}, and the model takes features by their numbers in text:"
+                        " give it rows of such text, or train a model on such columns", file=path)  # fmt: skip
     if mine and its and (told := names_differ(mine, its)):
         raise DataError(f"the file has {told}", file=path)
 

@@ -155,7 +155,7 @@ def class_weight_array(class_weight: object, source: Rows) -> np.ndarray:
 
     Raises
     ------
-    ValueError : a label that is no class, or a weight that is negative or not finite.
+    ValueError : a label that is no class, or of one class a second one, or a weight that is negative or not finite.
     """
     if source.sets is not None:
         return _label_weights(class_weight, source)
@@ -173,7 +173,7 @@ def class_weight_array(class_weight: object, source: Rows) -> np.ndarray:
 
 
 def _weights_by_name(class_weight: Mapping[object, object], classes: np.ndarray) -> np.ndarray:
-    weights = np.ones(classes.size)
+    weights, named = np.ones(classes.size), dict[int, object]()
     for label, weight in class_weight.items():
         place = [i for i, c in enumerate(classes.tolist()) if c == label or str(c) == label]
         place = place or [k for k in places(classes.tolist(), [label]) if k >= 0]
@@ -181,6 +181,8 @@ def _weights_by_name(class_weight: Mapping[object, object], classes: np.ndarray)
             raise ValueError(f"class_weight names {label!r}, which is not one of the classes {classes[:10].tolist()}")
         if isinstance(weight, bool) or not isinstance(weight, numbers.Real) or not 0 <= float(weight) < np.inf:
             raise ValueError(f"class_weight of {label!r} must be a finite number of at least 0, not {weight!r}")
+        if (other := named.setdefault(place[0], label)) is not label:
+            raise ValueError(f"class_weight names {other!r} and {label!r}, which are one class: give one of them")
         weights[place[0]] = weight
     return weights
 

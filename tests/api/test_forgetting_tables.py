@@ -168,3 +168,31 @@ def test_a_run_that_names_files_from_another_directory_says_so(table, tmp_path):
     told = refuses("forget ../m.bigclf -o f.bigclf --rows 3 --to left", 3)
     assert "trained on numbers.parquet, named from the directory that fit was given in" in told
     does("forget ../m.bigclf -o f.bigclf --rows 3 --to left --data ../numbers.parquet")
+
+
+def test_a_later_receipt_tells_what_is_removed_now_with_the_directory_that_held_it(table):
+    does("fit rows.csv --label y --algo newton -o m.bigclf --run-dir m.bigclf.run")
+    for name, row in (("one", 3), ("two", 5)):
+        pa.csv.write_csv(table.slice(row, 1), f"{name}.csv")
+    does("forget m.bigclf -o f.bigclf --like one.csv --to left")
+    does("forget f.bigclf -o g.bigclf --like two.csv --rewrite")
+    receipt = json.loads(pathlib.Path("g.bigclf.receipt.json").read_text())
+    (cached,) = [one["path"] for one in receipt["places"] if one["what"] == "cache: shards of the same raw files"]
+    inside = [one for one in receipt["earlier"] if one["path"].startswith(f"{cached}/")]
+    assert inside and {one["done"] for one in inside} == {"gone"} and not pathlib.Path(cached).exists()
+    told = [one["what"] for one in (*receipt["earlier"], *receipt["places"]) if one["what"].startswith("run: ")]
+    assert len(told) == 2 and not any("dual" in what for what in told)
+    assert [one["done"] for one in receipt["places"] if one["path"].endswith("/rows.csv")] == ["stays"]
+
+
+def test_where_one_class_would_be_left_the_file_is_named_that_the_run_knows(table):
+    numbers = table.set_column(2, "y", pa.array([int(one == "yes") for one in table["y"].to_pylist()]))
+    pq.write_table(numbers, "numbers.parquet")
+    does("fit numbers.parquet --label y --algo dcd -o m.bigclf --run-dir m.bigclf.run")
+    told = refuses("forget m.bigclf -o f.bigclf --where y=1 --to left", 3)
+    assert "numbers.parquet, column y: nothing can be learned from the rows that would be left: every one of" in told
+    assert ".left" not in told and not pathlib.Path("left").exists() and not pathlib.Path("f.bigclf").exists()
+    _fit("--overwrite")
+    pa.csv.write_csv(table.filter([one == "yes" for one in table["y"].to_pylist()]), "yes.csv")
+    told = refuses("forget m.bigclf -o f.bigclf --like yes.csv --to left", 3)
+    assert "rows.csv, column y: nothing can be learned" in told

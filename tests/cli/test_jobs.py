@@ -354,6 +354,13 @@ def test_columns_are_a_list_or_text_with_commas():
     for numeric in ("[a, b]", "'a,b'"):
         (made,) = job(given % numeric).steps(lambda path: False)
         assert {"--numeric=a,b", "--categorical=c", "--text=t"} <= set(made.words)
+    for numeric, message in (
+        ("['a,b']", "'numeric' of fit cannot have 'a,b', which has a comma; a spec"),
+        ("[a, [b]]", r"'numeric' of fit lists single values, not \['b'\]"), ("[a, null]", ".*single values, not None"),
+        ("[]", "'numeric' of fit is empty: leave it out"),
+    ):  # fmt: skip
+        with pytest.raises(JobError, match=f"line 2: {message}"):
+            list(job(given % numeric).steps(lambda path: False))
 
 
 @pytest.mark.parametrize(("key", "section"), [("memory", "limits"), ("seed", "run"), ("workers", "cluster")])

@@ -70,6 +70,17 @@ def test_parquet_of_numbers_is_scored_by_the_names_that_the_model_remembers(tmp_
     np.testing.assert_allclose(found, model.decision_function(tmp_path / "t.parquet"), rtol=1e-12, atol=1e-12)
 
 
+def test_a_number_that_is_needed_and_missing_is_an_error(tmp_path):
+    frame = rows(200)[["a", "c"]].fillna(0.1)
+    model = bigclf.fit(frame, frame.a > 0, algo="dcd", **QUIET)
+    model.export(tmp_path / "m.c", "c")
+    compiled = Compiled(tmp_path / "m.c", 1)
+    for missing in (None, "", " ", "NaN", "NA", "inf"):
+        assert compiled.scores(["0.5", missing])[0] == 2
+        assert compiled.scores([missing, "0.5"])[0] == 1
+    assert compiled.scores(["0.5", "0"])[0] == 0
+
+
 @pytest.mark.parametrize("classes", [2, 3])
 def test_every_kind_of_field_of_which_some_is_new(tmp_path, classes):
     frame = rows()

@@ -8,6 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from making import does, refuses, rows_in_csv
 
+import bigclf
+
 N = 300
 
 
@@ -24,18 +26,47 @@ def test_rows_of_text_are_refused_by_a_model_of_named_columns_and_shards_of_colu
     does("convert rows.svm of_text")
     does("fit numbers.parquet --label y --algo pegasos --epochs 1 -o named.bigclf")
     for verb in ("predict named.bigclf {} -o out.csv", "evaluate named.bigclf {}",
-                 "explain named.bigclf --data {} --row 1",
+                 "explain named.bigclf --data {} --row 1", "explain named.bigclf --data {}",
                  "fit {} --algo pegasos --init named.bigclf -o next.bigclf"):  # fmt: skip
         for rows in ("rows.svm", "of_text"):
             told = refuses(verb.format(rows), 3)
             assert "the model takes the columns a, b by their names: give it Parquet with these columns" in told
-            assert rows in told or verb.startswith("fit")
+            assert f"{rows}: rows of sparse text" in told or f"{rows}/part-00000.parquet: rows of" in told
     does("evaluate named.bigclf numbers.parquet")
     pa.csv.write_csv(numbers, "numbers.csv")
     does("convert numbers.csv of_columns --label y --numeric a,b")
     does("fit rows.svm --algo pegasos --epochs 1 -o text.bigclf")
     for verb in ("predict text.bigclf of_columns -o out.csv", "evaluate text.bigclf of_columns",
+                 "explain text.bigclf --data of_columns",
                  "fit of_columns --algo pegasos --init text.bigclf -o next.bigclf"):  # fmt: skip
         assert "takes features by their numbers in text" in refuses(verb, 3)
     does("evaluate text.bigclf of_text")
     does("fit of_text --algo pegasos --init text.bigclf -o next.bigclf")
+
+
+def test_columns_with_names_of_their_own_are_refused_by_a_model_of_text(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [(k % 7 / 7, k % 5 / 5, int(k % 7 > 3)) for k in range(N)]
+    pathlib.Path("rows.svm").write_text("".join(f"{y} 1:{a} 2:{b}\n" for a, b, y in rows))
+    does("fit rows.svm --algo pegasos --epochs 1 -o text.bigclf")
+    for names in (["b", "a"], ["f2", "f1"], ["1", "3"]):
+        pq.write_table(pa.table([*zip(*rows, strict=True)], names=[*names, "label"]), "named.parquet")
+        for verb in ("predict text.bigclf {} -o out.csv", "evaluate text.bigclf {}", "explain text.bigclf --data {}"):
+            told = refuses(verb.format("named.parquet"), 3)
+            assert f"named.parquet: the file has the columns {', '.join(names)}, and the model takes features" in told
+    for names in (["0", "1"], ["1", "2"], ["f1", "f2"], ["x_0", "x_1"]):
+        pq.write_table(pa.table([*zip(*rows, strict=True)], names=[*names, "label"]), "counted.parquet")
+        does("evaluate text.bigclf counted.parquet")
+
+
+def test_the_hint_for_init_names_the_columns_that_the_model_has(table):
+    frame = table.to_pandas()
+    numbers = frame.assign(y=frame["y"] == "yes")
+    numbers.to_parquet("numbers.parquet")
+    models = [bigclf.fit("numbers.parquet", y="y", algo="pegasos", epochs=1, progress=False),
+              bigclf.fit(numbers[["a", "b"]], numbers.y, algo="pegasos", epochs=1, progress=False)]  # fmt: skip
+    for model in models:
+        with pytest.raises(ValueError, match="column 0 is 'b' and was 'a'; give them as X") as caught:
+            bigclf.fit(numbers[["b", "a"]], numbers.y, init=model, algo="pegasos", progress=False)
+        way = str(caught.value).partition("give them as ")[2]
+        bigclf.fit(eval(way, {"X": numbers, "model": model}), numbers.y, init=model, algo="pegasos", progress=False)

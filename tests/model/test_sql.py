@@ -204,6 +204,63 @@ def test_parquet_of_numbers_is_scored_by_the_names_that_the_model_remembers(tmp_
     assert "the columns a, c, d;" in told["notes"][0]
 
 
+def test_columns_of_a_table_that_are_called_as_ours_are(tmp_path):
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame(rng.normal(size=(200, 3)), columns=["p", "q", "bigclf_sum_0"])
+    own = {"score": rng.normal(size=200), "Prediction": ["ours"] * 200, "score_b": rng.normal(size=200)}
+    for y, first in ((frame.p > 0.3, "score"), (rng.choice(["a", "b", "B"], 200), "score_b")):
+        model = bigclf.fit(frame, y, algo="dcd", loss="logistic", **QUIET)
+        expected = model.decision_function(frame).reshape(len(frame), -1)
+        for dialect in ("duckdb", "postgres"):  # DuckDB takes such a statement for PostgreSQL, too
+            found, told = asked(model, pd.concat([frame, pd.DataFrame(own)], axis=1), tmp_path, dialect=dialect)
+            assert found[first].tolist() == own[first].tolist()  # the table's, as it was
+            answers = found.iloc[:, 6:]
+            assert answers.iloc[:, expected.shape[1]].tolist() == model.predict(frame).tolist()
+            np.testing.assert_allclose(answers.iloc[:, : expected.shape[1]].to_numpy(), expected, rtol=1e-12)
+            assert [*found][:6] == [*frame, *own] and not any("is called" in note for note in told["notes"])
+
+
+def test_a_model_with_columns_that_are_called_as_ours_are(tmp_path):
+    rng = np.random.default_rng(2)
+    frame = pd.DataFrame(rng.normal(size=(200, 4)), columns=["Score", "probability", "bigclf_x", "q"])
+    frame["y"] = frame.q + frame.Score > 0
+    frame.to_parquet(tmp_path / "t.parquet")
+    model = bigclf.fit(tmp_path / "t.parquet", y="y", loss="logistic", algo="dcd", **QUIET)
+    found, told = asked(model, frame, tmp_path)
+    assert [*found][5:] == ["bigclf__score", "prediction", "bigclf__probability"]
+    assert "is called bigclf__score, bigclf__probability" in told["notes"][1]
+    path = tmp_path / "t.parquet"
+    np.testing.assert_allclose(found.bigclf__score, model.decision_function(path), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(found.bigclf__probability, model.predict_proba(path)[:, 1], atol=1e-12)
+    assert found.prediction.tolist() == model.predict(path).tolist()
+
+
+def test_columns_that_duckdb_does_not_tell_apart_are_refused(tmp_path):
+    frame = rows(100)[["a", "c"]].fillna(0.5).rename(columns={"c": "A"})
+    model = bigclf.fit(frame, frame.a > 0, algo="dcd", **QUIET)
+    with pytest.raises(RunError, match="DuckDB does not tell the columns 'a' and 'A' apart"):
+        model.export(tmp_path / "m.sql", "sql")
+    assert not (tmp_path / "m.sql").exists()
+    model.export(tmp_path / "m.sql", "sql", dialect="postgres")
+    assert 'CAST("a" AS FLOAT8)' in (text := (tmp_path / "m.sql").read_text()) and 'CAST("A" AS FLOAT8)' in text
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_row_without_a_number_that_is_needed_has_no_answer(tmp_path, classes):
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame(rng.normal(size=(200, 2)), columns=["p", "q"])
+    y = np.digitize(frame.p, [-0.4, 0.4][: classes - 1])
+    model = bigclf.fit(frame, y, algo="dcd", loss="logistic", **QUIET)
+    values = ", ".join(f"({p}, {q})" for p, q in [("NULL", 1), (1, "'nan'::FLOAT8"), ("'inf'::FLOAT8", 1), (1, 2)])
+    database = duckdb.connect()
+    database.sql(f"CREATE TABLE rows AS SELECT * FROM (VALUES {values}) AS given(p, q)")
+    for dialect in ("duckdb", "postgres"):
+        model.export(tmp_path / "m.sql", "sql", overwrite=True, dialect=dialect)
+        found = database.sql((tmp_path / "m.sql").read_text()).fetchall()
+        assert [set(row[2:]) for row in found[:3]] == [{None}] * 3
+        assert model.predict(np.array([[1.0, 2.0]]))[0] == found[3][3 if classes == 2 else 5]
+
+
 def test_what_sql_cannot_say_is_refused_by_name(tmp_path):
     frame = rows(200)
     for term, what in (

@@ -170,6 +170,9 @@ def test_a_label_is_named_by_any_spelling_of_a_truth():
     assert [one["class"] for one in model.explain(only="true")["classes"]] == [True]
     with pytest.raises(ValueError, match="no class 'maybe'"):
         model.explain(only="maybe")
+    for one, other in (("True", "true"), (True, "TRUE"), ("False", "false")):
+        with pytest.raises(ValueError, match=f"class_weight names {one!r} and {other!r}, which are one class"):
+            bigclf.fit(rows, features=LABEL_SPEC, class_weight={one: 2.0, other: 2.0}, **QUIET)
 
 
 def test_rows_that_are_appended_have_the_truths_that_are_there(tmp_path):

@@ -438,8 +438,22 @@ class Job:
                 places[param.name or key] = where
             if isinstance(value, list | dict) and not takes_many(param):
                 raise self.fail(f"{key!r} of {name} takes one value, not {_kind(value)}", *place, key)
+            self._check_listed(name, key, param, value, place)
             words += _words(param, value)
         return Step(name, words, self.where(*place), places, place)
+
+    def _check_listed(self, name: str, key: str, param: click.Parameter, value: object, place: Place) -> None:
+        """Items of a list that a command line has between commas, where one can stand there."""
+        if not isinstance(value, list | dict) or not _takes_commas(param):
+            return
+        if not value:
+            raise self.fail(f"{key!r} of {name} is empty: leave it out, or name one", *place, key)
+        for item in [*value, *(value.values() if isinstance(value, dict) else ())]:
+            if item is None or isinstance(item, list | dict):
+                raise self.fail(f"{key!r} of {name} lists single values, not {item!r}", *place, key)
+            if "," in str(item):
+                by_spec = "; a spec (spec: FILE.yaml) takes such a column" if param.name in BY_COMMAS else ""
+                raise self.fail(f"{key!r} of {name} cannot have {item!r}, which has a comma{by_spec}", *place, key)
 
     def _check_training(self, options: dict[str, Any], place: Place) -> None:
         """The method, its parameters and the grid of one training, as far as they can be known beforehand."""
@@ -520,6 +534,7 @@ def _params_of(algo: str, besides: Iterable[str] = ()) -> tuple[list[str], str]:
     return [*every, *besides], "no method has it"
 
 
+BY_COMMAS = ("numeric", "categorical", "text", "date")  # options that a spec file may stand for
 ALIKE = (("data", "source", "sources", "input", "rows"), ("out", "output"))  # keys of what is read, and of what is made
 
 

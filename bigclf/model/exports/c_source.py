@@ -3,8 +3,9 @@
     int bigclf_scores(const char *const *fields, double *scores)
 
 ``fields`` are the columns that its comment lists, UTF-8, NULL where one is missing. It returns 0, or the number of the
-column (from 1) that cannot be read. Features are made as ``table_rows`` makes them; text is refused by name, as are
-dates and numbers written in ways that the file has no reader for.
+column (from 1) that cannot be read, or that is missing where columns are features as they are, which need every value.
+Features are made as ``table_rows`` makes them; text is refused by name, as are dates and numbers written in ways that
+the file has no reader for.
 """
 
 from __future__ import annotations
@@ -257,7 +258,7 @@ def source(model: Model) -> str:
         _array("double", "EDGES", [float(x).hex() for x in learned.edges.tolist()]),
         _array("uint32_t", "KEYS", [f"{x}u" for x in learned.keys.tolist()]),
     ]
-    body = [_term(finisher, t, term, columns) for t, term in enumerate(spec.terms)]
+    body = [_term(finisher, t, term, columns, needed=not model.learned) for t, term in enumerate(spec.terms)]
     labels = "" if model.regression else _labels(model)
     function = (
         "int bigclf_scores(const char *const *fields, double *scores) {\n"
@@ -301,8 +302,8 @@ def _labels(model: Model) -> str:
     return f"\nconst char *const bigclf_classes[] = {{{names}}};\n\n{head}{loop}    return {choice};\n}}\n"
 
 
-def _term(finisher: Finisher, t: int, term: Term, columns: list[str]) -> str:
-    """Statements that add what a term gives."""
+def _term(finisher: Finisher, t: int, term: Term, columns: list[str], *, needed: bool) -> str:
+    """Statements that add what a term gives; ``needed`` : a number that is missing is an error."""
     learned = finisher.learned
     kind, first = int(learned.kind[t]), int(learned.first[t])
     column = columns.index(term.columns[0])
@@ -330,7 +331,7 @@ def _term(finisher: Finisher, t: int, term: Term, columns: list[str]) -> str:
         value = "(double)w.micros / 86400000000.0" if term.part == "time" else "w.part[0]"
         read, zeros = f"{read}    if (there > 0) x = {value};\n", True
     gone_at = first + (b - a + 1 if kind == BINS else 1)
-    lines = f"{read}    if (there < 0) return {column + 1};\n"
+    lines = f"{read}    if (there {'<=' if needed else '<'} 0) return {column + 1};\n"
     lines += f"    if (there == 0) add(scores, {gone_at}, 1);\n" * indicator
     guard = "there" if zeros else "there && x != 0"
     if kind == BINS:

@@ -4,13 +4,14 @@
 
 A column of numbers adds w (x - mean) / scale, with the feature rounded to float32 as the model has it. Columns that are
 features as they are stay unrounded, as those of a frame. A category, a bin or a part of a date adds the weight of its
-place. Sums are float8, in the order of the terms. Text and hashed categories cannot be said in SQL: they are refused by
-name.
+place. Sums are float8, in the order of the terms; where one is NULL, NaN or infinite, as of a number that is needed and
+not there, every answer is NULL. Text and hashed categories cannot be said in SQL: they are refused by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import string
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -32,6 +33,7 @@ DIALECTS = ("duckdb", "postgres")
 BLANK = "' ' || chr(9) || chr(10) || chr(11) || chr(12) || chr(13)"
 FARTHEST = 700.0  # of a logit, beyond which exp() is an error in PostgreSQL
 DIRECTIVES = {"%d": "DD", "%m": "MM", "%Y": "YYYY", "%y": "YY", "%H": "HH24", "%M": "MI", "%S": "SS"}
+SMALL = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 MOST_PLACES = 100_000  # a statement of some ten megabytes
 
 
@@ -52,6 +54,8 @@ def write(model: Model, path: str, *, dialect: str = "duckdb", table: str = "row
     files.publish_text(path, statement(model, dialect, table))
     columns = ", ".join(dict.fromkeys(columns_of(model)))
     notes = [f"scores the table {table!r} with the columns {columns}; numbers and dates as the database holds them"]
+    if renamed := [name for name in answers_of(model) if name.startswith("bigclf_")]:
+        notes.append(f"the model has columns of such names, so that what it says is called {', '.join(renamed)}")
     if dialect == "duckdb" and is_columns(model.features):
         notes.append("categories are looked up by their text: read a CSV with read_csv(..., all_varchar = true)")
     if not model.regression and not model.no_probabilities() and not _has_probability(model):
@@ -65,27 +69,82 @@ def columns_of(model: Model) -> Sequence[str]:
 
 
 def statement(model: Model, dialect: str, table: str) -> str:
-    """The whole text."""
+    """The whole text. Sums have names that no column has, since a column of the table may be called as ours are."""
+    if dialect == "duckdb":
+        _require_apart(columns_of(model))
     sums = [_sum(model, k, dialect) for k in range(model.intercept_.size)]
-    single = len(sums) == 1
+    prefix = _unmet("bigclf_sum_", columns_of(model))
+    inner = [f"{prefix}{k}" for k in range(len(sums))]
+    scored = ",\n".join(f"{text}\n AS {_name(name)}" for name, text in zip(inner, sums, strict=True))
+    rows, source = f"* EXCLUDE ({', '.join(map(_name, inner))})", f"SELECT *,\n{scored}\nFROM {_name(table)}"
+    if dialect == "postgres":
+        rows, scored = "bigclf_rows.*", f"(\nSELECT\n{scored}\n)"
+        source = f"{_name(table)} AS bigclf_rows CROSS JOIN LATERAL {scored} AS bigclf_scores"
+    else:
+        source = f"(\n{source}\n) AS bigclf_scores"
+    said = _said(model, [f"bigclf_scores.{_name(name)}" for name in inner])
+    chosen = ",\n ".join(f"{text} AS {_name(name)}" for name, text in zip(answers_of(model), said, strict=True))
+    more = " (the database renames it, to score_1)" if dialect == "duckdb" else ""
+    return (
+        f"-- Made by bigclf {__version__}: {model.method.get('name')}\n"
+        f"-- What it says follows the columns of the table: of two with one name the last is its answer{more}.\n"
+        f"SELECT {rows},\n {chosen}\nFROM {source}\n"
+    )
+
+
+def answers_of(model: Model) -> list[str]:
+    """The names of what the statement says: the scores, the prediction, the probability. One that a column of the model
+    has begins with ``bigclf_``."""
+    single = model.intercept_.size == 1
     names = ["score"] if single else [f"score_{label}" for label in model.classes_.tolist()]
-    scored = ",\n".join(f"{text}\n AS {_name(name)}" for name, text in zip(names, sums, strict=True))
-    said = f"-- Made by bigclf {__version__}: {model.method.get('name')}\n"
-    inner = f"SELECT *,\n{scored}\nFROM {_name(table)}"
+    names += ["prediction", "probability"] if _has_probability(model) else ["prediction"]
+    taken = {*map(_folded, columns_of(model))}
+    return [f"{_unmet('bigclf_', taken)}{name}" if _folded(name) in taken else name for name in names]
+
+
+def _said(model: Model, scores: list[str]) -> list[str]:
+    """What has these names, of the sums."""
+    each = [_known([score], score) for score in scores]
     if model.regression:
-        return f"{said}SELECT *, {_name('score')} AS prediction FROM (\n{inner}\n) AS scored\n"
-    more = f",\n {_probability(model)} AS probability" if _has_probability(model) else ""
-    return f"{said}SELECT *,\n {_decision(model, names)} AS prediction{more}\nFROM (\n{inner}\n) AS scored\n"
+        return [*each, *each]
+    said = [_decision(model, scores), *([_probability(model, scores[0])] if _has_probability(model) else [])]
+    return [*each, *(_known(scores, text) for text in said)]
 
 
-def _decision(model: Model, names: list[str]) -> str:
+def _known(scores: list[str], text: str) -> str:
+    """The text where all scores are finite, else NULL."""
+    return f"CASE WHEN {' + '.join(f'abs({score})' for score in scores)} < {_number(np.inf)} THEN {text} END"
+
+
+def _folded(name: str) -> str:
+    """What DuckDB compares names of columns by: a letter of ASCII, small or large, is the same one."""
+    return name.translate(SMALL)
+
+
+def _unmet(prefix: str, names: Iterable[str]) -> str:
+    """The prefix, made longer until none of the names begins with it."""
+    taken = [*map(_folded, names)]
+    while any(name.startswith(prefix) for name in taken):
+        prefix += "_"
+    return prefix
+
+
+def _require_apart(names: Iterable[str]) -> None:
+    """RunError for columns that are one to DuckDB."""
+    known: dict[str, str] = {}
+    for name in names:
+        if (other := known.setdefault(_folded(name), name)) != name:
+            raise RunError(f"DuckDB does not tell the columns {other!r} and {name!r} apart: rename one, and train on "
+                           "that, or export --to numpy; --dialect postgres tells them apart")  # fmt: skip
+
+
+def _decision(model: Model, scores: list[str]) -> str:
     """The class: of two the greater where the score is at least 0, of more the first with the largest."""
     labels = [_value(label) for label in model.classes_.tolist()]
-    if len(names) == 1:
-        return f'CASE WHEN "score" >= 0 THEN {labels[1]} ELSE {labels[0]} END'
-    most = f"GREATEST({', '.join(map(_name, names))})"
-    whens = " ".join(f"WHEN {_name(name)} THEN {label}" for name, label in zip(names, labels, strict=True))
-    return f"CASE {most} {whens} END"
+    if len(scores) == 1:
+        return f"CASE WHEN {scores[0]} >= 0 THEN {labels[1]} ELSE {labels[0]} END"
+    whens = " ".join(f"WHEN {score} THEN {label}" for score, label in zip(scores, labels, strict=True))
+    return f"CASE GREATEST({', '.join(scores)}) {whens} END"
 
 
 def _has_probability(model: Model) -> bool:
@@ -93,10 +152,10 @@ def _has_probability(model: Model) -> bool:
     return bool(model.binary) and not model.regression and model.no_probabilities() is None and platt
 
 
-def _probability(model: Model) -> str:
+def _probability(model: Model, score: str) -> str:
     """1 / (1 + exp(-z)) of the greater class, z the score or -(A score + B) by Platt's calibration."""
     slope, start = (-1.0, 0.0) if model.calibration is None else np.ravel(model.calibration.values).tolist()
-    logit = f'({_number(slope)} * "score" + {_number(start)})'
+    logit = f"({_number(slope)} * {score} + {_number(start)})"
     return f"1 / (1 + exp(GREATEST(LEAST({logit}, {FARTHEST}), -{FARTHEST})))"
 
 
