@@ -19,7 +19,7 @@ from bigclf.data.arrays import made_alike
 from bigclf.data.chunk_table import GIVEN
 from bigclf.data.dataset import MANIFEST, Dataset
 from bigclf.errors import DataError, RunError, SchemaError
-from bigclf.features.truths import places
+from bigclf.features.truths import DIGITS, MEANT, WRITTEN, places
 from bigclf.files.formats import DEFAULT, HASHED
 
 QUARANTINE = "_bigclf_quarantine.txt"
@@ -95,6 +95,11 @@ def _spelt(plan: Plan, before: Dataset) -> Plan:
     """The plan with truths among its classes written as those that are there."""
     assert plan.classes is not None and before.classes is not None
     known, mine = before.classes.tolist(), plan.classes.tolist()
+    digits = {*DIGITS} & {*mine}
+    if others := sorted({*mine} - {*known} - MEANT.keys()) if {*WRITTEN} & {*known} and digits - {*known} else []:
+        shown = ", ".join(map(repr, others[:5])) + ", ..." * (len(others) > 5)
+        raise SchemaError(f"the labels there are true and false, and the new ones {min(digits)!r} beside {shown}",
+                          file=before.files[0], column="label")  # fmt: skip
     names = [name if k < 0 else known[k] for name, k in zip(mine, places(known, mine), strict=True)]
     if names == mine:
         return plan
