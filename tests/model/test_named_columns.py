@@ -2,11 +2,15 @@
 
 import pathlib
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from making import does, refuses, rows_in_csv
+
+import bigclf
 
 N = 300
 
@@ -39,3 +43,23 @@ def test_rows_of_text_are_refused_by_a_model_of_named_columns_and_shards_of_colu
         assert "takes features by their numbers in text" in refuses(verb, 3)
     does("evaluate text.bigclf of_text")
     does("fit of_text --algo pegasos --init text.bigclf -o next.bigclf")
+
+
+def test_a_row_that_is_a_series_is_read_by_its_names(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(60, 3)), columns=["a", "b", "c"])
+    y = (frame["a"] - 2 * frame["c"] > 0).astype(int)
+    frame.assign(y=y).to_parquet(tmp_path / "rows.parquet")
+    how = {"algo": "lbfgs", "progress": False}
+    for model in (bigclf.fit(frame, y, **how), bigclf.fit(tmp_path / "rows.parquet", columns={"label": "y"}, **how)):
+        row, expected = frame.iloc[3], model.decision_function(frame)[3]
+        scorer = model.scorer()
+        for given in (row, row[::-1], row[::-1].astype(object), pd.Series(row.to_numpy())):  # the last has no names
+            assert scorer(given) == pytest.approx(expected) == model.explain_row(given, only=1)["score"]
+        assert scorer.predict(row[::-1]) == model.predict(frame)[3]
+        for strange, told in ((row.rename({"a": "q"}), "unknown to it 'q'; missing 'a'"),
+                              (frame.assign(y=y).iloc[3], "unknown to it 'y'; give them as row.model.plain_columns"),
+                              (row[["a", "b"]], "missing 'c'")):  # fmt: skip
+            for call in (scorer, model.explain_row):
+                with pytest.raises(ValueError, match=told):
+                    call(strange)
