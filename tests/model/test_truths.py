@@ -268,3 +268,27 @@ def test_how_labels_are_written_as_one():
     assert as_one(["true", "True", "0"], ["True", "FALSE"]) == ["True", "True", "FALSE"]
     assert as_one(["true", "True"], ["true", "True"]) == ["true", "True"]  # as a model knows them
     assert apart(["True", "1", "no", "false", "0"]) == [["True", "1"], ["false", "0"]]
+
+
+SETS = {"label": {"column": "tags", "separator": ";"}, "features": [{"numeric": ["x"]}]}
+
+
+def of_sets(folder, name, cells, n=24):
+    """A CSV whose rows have these cells of several labels in turn."""
+    rows = [f"{k % len(cells)}.{k:02d},{cells[k % len(cells)]}" for k in range(n)]
+    (folder / name).write_text("\n".join(["x,tags", *rows, ""]))
+    return folder / name
+
+
+def test_a_row_with_a_truth_in_two_spellings_has_that_label_once(tmp_path, caplog):
+    plain = of_sets(tmp_path, "a.csv", ("true", "", "sport;true", "sport"))
+    twice = of_sets(tmp_path, "b.csv", ("true;True", "", "TRUE;sport", "sport"))
+    model = bigclf.fit(plain, features=SETS, algo="lbfgs", progress=False)
+    expected, found = (bigclf.evaluate(model, rows) for rows in (plain, twice))
+    assert found.precision_at == expected.precision_at and found.f1 == expected.f1 and found.unknown == {}
+    assert found.coverage_error == expected.coverage_error and found.notes == []
+    assert found.subset_accuracy == expected.subset_accuracy and found.mean_labels == expected.mean_labels == 1.0
+    lists = [["true", "True", "other"], [], ["TRUE", "sport"], ["sport"]] * 6
+    table = pd.read_csv(plain)[["x"]]
+    told = bigclf.evaluate(model, table, lists)
+    assert (told.precision_at, told.f1, told.unknown) == (expected.precision_at, expected.f1, {"other": 6})
