@@ -292,3 +292,27 @@ def test_a_row_with_a_truth_in_two_spellings_has_that_label_once(tmp_path, caplo
     table = pd.read_csv(plain)[["x"]]
     told = bigclf.evaluate(model, table, lists)
     assert (told.precision_at, told.f1, told.unknown) == (expected.precision_at, expected.f1, {"other": 6})
+
+
+def test_sets_of_labels_that_are_appended_have_the_truths_that_are_there(tmp_path):
+    first, other = ("true", "", "sport;true", "false"), ("True;TRUE", "", "True;sport", "FALSE;new")
+    made = bigclf.convert(of_sets(tmp_path, "a.csv", first), tmp_path / "d", features=SETS)
+    more = bigclf.convert(of_sets(tmp_path, "b.csv", other), tmp_path / "d", features=made, append=True)
+    assert more.classes.tolist() == ["false", "new", "sport", "true"]
+    assert more.class_counts.tolist() == [12, 6, 12, 24]
+
+
+@pytest.mark.parametrize("cells", [("true", "maybe", "false"), ("true", "maybe")])
+@pytest.mark.parametrize("several", [False, True])
+def test_init_with_truths_that_sort_elsewhere_begins_with_the_weights_of_each_class(tmp_path, cells, several):
+    other = [{"true": "True", "false": "False"}.get(cell, cell) for cell in cells]  # they come before maybe
+    write, spec = (of_sets, SETS) if several else (of_labels, NUMBERED)
+    how = {"features": spec, "algo": "newton", "progress": False}
+    mine, theirs = write(tmp_path, "a.csv", cells), write(tmp_path, "b.csv", other)
+    models = [bigclf.fit(rows, epochs=40, tol=1e-9, **how) for rows in (mine, theirs)]
+    assert models[0].classes_.tolist() == sorted(cells) and models[1].classes_.tolist() == sorted(other)
+    further = [bigclf.fit(theirs, init=init, tol=1e-6, **how) for init in models]
+    assert further[0].classes_.tolist() == sorted(other)
+    epochs = [model.facts["epochs"] for model in (*further, bigclf.fit(theirs, tol=1e-6, **how))]
+    assert epochs[0] == epochs[1] < epochs[2]
+    np.testing.assert_allclose(further[0].coef_, further[1].coef_, atol=1e-4)
