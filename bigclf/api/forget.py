@@ -51,7 +51,7 @@ from bigclf.api.receipt import (
     receipt_of,
 )
 from bigclf.conversion import removing
-from bigclf.conversion.removing import Keys
+from bigclf.conversion.removing import Alike, Keys
 from bigclf.conversion.tables.reading import are_raw
 from bigclf.data.arrays import made_alike
 from bigclf.data.bad_rows import no_way_out
@@ -108,26 +108,26 @@ class Which(NamedTuple):
             raise TypeError(f"fit shuffled the rows of {named}, so numbers of rows (--rows, rows=) would mean others; "
                             f"{like} there{'' if in_cache(old.files) else way}")  # fmt: skip
 
-    def numbers(self, dataset: Dataset, model: Model) -> np.ndarray:
-        """Their numbers int64 [n], ascending.
+    def among(self, dataset: Dataset, model: Model) -> Alike:
+        """Their numbers int64 [n], ascending, and which rows of ``like`` are none of the data.
 
         Raises
         ------
         ValueError, DataError : there are none, or nothing else is left.
         """
         found = self._found(dataset, model)
-        if not found.size:
+        if not found.numbers.size:
             raise DataError("no row of the data is one of those to forget; nothing was changed", file=dataset.files[0])
-        if found.size == dataset.n_rows:
+        if found.numbers.size == dataset.n_rows:
             raise DataError("every row is to be forgotten; remove the model and the data", file=dataset.files[0])
         return found
 
-    def _found(self, dataset: Dataset, model: Model) -> np.ndarray:
+    def _found(self, dataset: Dataset, model: Model) -> Alike:
         if self.rows is not None:
-            return removing.numbered(self.rows, dataset.n_rows)
+            return Alike(removing.numbered(self.rows, dataset.n_rows))
         if self.where is not None:
             each = [removing.having(dataset, column, values) for column, values in self.where.items()]
-            return np.unique(np.concatenate(each))
+            return Alike(np.unique(np.concatenate(each)))
         with contextlib.ExitStack() as stack:
             try:
                 others = labelled_dataset(model, stack.enter_context(as_shards(model, self.like)))
@@ -136,7 +136,7 @@ class Which(NamedTuple):
             if dataset.ours and not _hold_the_same(others.features, dataset.features):
                 raise DataError("the features of these rows were made in another way than those of the data",
                                 file=others.files[0])  # fmt: skip
-            return removing.like(dataset, others.blocks(), others.classes)
+            return removing.like(dataset, others)
 
 
 def forget(
@@ -232,7 +232,8 @@ def _made(
     dataset = opened(old, data)
     outputs.require_usable(dataset)
     outputs.keep_apart([dataset, *directories_of(dataset)])
-    numbers = which.numbers(dataset, old.model)
+    found = which.among(dataset, old.model)
+    numbers = found.numbers
     stays = removing.by_file(dataset, numbers)
     with Staged.held(outputs, dataset, journal_now) as (staged, journal):
         if journal.finishing:  # of the same call, which ended while this one came here
@@ -256,6 +257,7 @@ def _made(
         told = receipt_of(
             old, model, dataset, numbers, start=start, look=look, seconds=time.perf_counter() - began,
             digests=digests_of(gone, dataset.classes, outputs.key), names=which.where,
+            alike=None if which.like is None else found,
         )  # fmt: skip
         dataset.check_unchanged()
         places = places_of(old, dataset, outputs, stays)

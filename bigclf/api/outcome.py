@@ -245,13 +245,19 @@ def spelt_as(init: Model, classes: np.ndarray | None) -> Model:
         return init
     need = classes.tolist()
     at = places(need, init.classes_.tolist())
-    written = np.array([need[k] for k in at if k >= 0], classes.dtype)
-    if len(set(at)) < len(at) or written.size < len(at) or (written[:-1] >= written[1:]).any():
+    order = np.argsort(at, kind="stable")  # of its classes as they will be written
+    moves = bool((np.diff(order) < 0).any())
+    if len(set(at)) < len(at) or -1 in at or (moves and init.state):
         return init  # ``grown`` tells what is not there
+    written = np.array([need[at[k]] for k in order], classes.dtype)
     if written.dtype == init.classes_.dtype and (written == init.classes_).all():
         return init
     found = copy.copy(init)
     found.classes_ = written
+    if moves and init.intercept_.size == 1:  # for the greater class against the other
+        found.weights, found.intercept_ = -init.weights, -init.intercept_
+    elif moves:
+        found.weights, found.intercept_ = init.weights[order], init.intercept_[order]
     return found
 
 

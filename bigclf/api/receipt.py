@@ -8,7 +8,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -48,6 +48,14 @@ OLD_RUN = "run: dual variables of the rows, and the model that learned from them
 OLD_RUN_OF_STEPS = "run: what training keeps of the rows, and the model that learned from them"  # without such
 OLD_RUNS = OLD_RUN, OLD_RUN_OF_STEPS
 SAME_SOURCES = "cache: shards of the same raw files"
+
+
+class LikeGiven(TypedDict):
+    """Of rows named by what they hold: how many there were, how many are none of the data, numbers of the first."""
+
+    rows: int
+    not_found: int
+    first_not_found: list[int]
 
 
 class Forgotten(NamedTuple):
@@ -415,9 +423,14 @@ def receipt_of(
     seconds: float,
     digests: list[str] | None,
     names: Mapping[str, object] | None,
+    alike: removing.Alike | None,
 ) -> dict[str, object]:
     """What the receipt says but for the places."""
     result = model.result_
+    given = dict[str, object]()
+    if alike is not None:
+        first = list(alike.lacking[:MOST_ROWS])
+        given["like"] = LikeGiven(rows=alike.n_others, not_found=alike.n_lacking, first_not_found=first)
     return {
         "version": VERSION,
         "writer": __version__,
@@ -425,7 +438,7 @@ def receipt_of(
         "promise": PROMISE,
         "rows": {
             "forgotten": int(numbers.size), "before": dataset.n_rows, "left": dataset.n_rows - int(numbers.size),
-            "columns": sorted(names or ()), "digests": digests,
+            "columns": sorted(names or ()), "digests": digests, **given,
         },
         "before": dict(told_of(old)),
         "after": {

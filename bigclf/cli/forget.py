@@ -11,7 +11,7 @@ from bigclf.cli.shared import terminal
 from bigclf.units import format_seconds, plural
 
 if TYPE_CHECKING:
-    from bigclf.api.receipt import Forgotten
+    from bigclf.api.receipt import Forgotten, LikeGiven
 
 
 @click.command("forget", short_help="Take rows out of shards and out of a model.")
@@ -94,6 +94,18 @@ def _text_of(path: str) -> str | None:
     return files.read_text(path) if files.exists(path) else None
 
 
+def like_text(told: LikeGiven) -> str:
+    """How many of the rows that were given stand in the data."""
+    if not told["not_found"]:
+        return f"all of {plural(told['rows'], 'row')} found in the data"
+    first, lacking = told["first_not_found"], told["not_found"]
+    text = f"{lacking:,} of {plural(told['rows'], 'row')} not found in the data with these features and this label"
+    if not first:
+        return text
+    numbers = ", ".join(map(str, first)) + ", ..." * (len(first) < lacking)
+    return f"{text}: {'row' if lacking == 1 else 'rows'} {numbers}, counted from 0"
+
+
 def show(found: Forgotten, output: str, receipt: str) -> None:
     """What a person reads of it."""
     told, model = found.receipt, found.model
@@ -102,6 +114,7 @@ def show(found: Forgotten, output: str, receipt: str) -> None:
                      f"{format_seconds(told['seconds'])}")  # fmt: skip
     equal = plural(scanned["equal_rows"], "row") if scanned["equal_rows"] else "none"
     terminal.facts([
+        *([("--like", like_text(rows["like"]))] if "like" in rows else []),
         ("certificate", certificate_text(model.certificate)),
         ("before", certificate_text(told["before"]["certificate"])),
         ("began with", f"{after['began_with']}; {plural(int(after['reads']), 'read')}"),

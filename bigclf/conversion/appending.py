@@ -18,8 +18,10 @@ from bigclf.conversion.shuffle import Plan
 from bigclf.data.arrays import made_alike
 from bigclf.data.chunk_table import GIVEN
 from bigclf.data.dataset import MANIFEST, Dataset
+from bigclf.data.label_sets import TEXT
 from bigclf.errors import DataError, RunError, SchemaError
-from bigclf.features.truths import places
+from bigclf.features.label_cells import BETWEEN, split
+from bigclf.features.truths import DIGITS, MEANT, WRITTEN, places
 from bigclf.files.formats import DEFAULT, HASHED
 from bigclf.units import plural
 
@@ -88,7 +90,7 @@ def alike(plan: Plan, before: Dataset | None) -> Plan:
         if (mine, dtype) != ("int64", "float64"):
             raise SchemaError(f"labels are {dtype} there and {mine} in the new rows", file=place, column="label")
         plan = plan._replace(classes=plan.classes.astype(np.float64))
-    if mine == dtype == "str":
+    if mine == dtype and mine in ("str", TEXT):
         plan = _spelt(plan, before)
     return plan._replace(weighted=before.weighted)
 
@@ -97,8 +99,22 @@ def _spelt(plan: Plan, before: Dataset) -> Plan:
     """The plan with truths among its classes written as those that are there."""
     assert plan.classes is not None and before.classes is not None
     known, mine = before.classes.tolist(), plan.classes.tolist()
+    if plan.sets:
+        labels = sorted({label for text in mine for label in split(text)})
+        told = {label: label if k < 0 else known[k] for label, k in zip(labels, places(known, labels), strict=True)}
+        return _written(plan, [BETWEEN.join(sorted({told[label] for label in split(text)})) for text in mine])
+    digits = {*DIGITS} & {*mine}
+    if others := sorted({*mine} - {*known} - MEANT.keys()) if {*WRITTEN} & {*known} and digits - {*known} else []:
+        shown = ", ".join(map(repr, others[:5])) + ", ..." * (len(others) > 5)
+        raise SchemaError(f"the labels there are true and false, and the new ones {min(digits)!r} beside {shown}",
+                          file=before.files[0], column="label")  # fmt: skip
     names = [name if k < 0 else known[k] for name, k in zip(mine, places(known, mine), strict=True)]
-    if names == mine:
+    return _written(plan, names)
+
+
+def _written(plan: Plan, names: list[str]) -> Plan:
+    """The plan with its classes by these names, of which several may be one."""
+    if plan.classes is None or names == plan.classes.tolist():
         return plan
     classes = np.array(sorted(set(names)))
     ranks = np.searchsorted(classes, np.array(names)).astype(np.float64)

@@ -15,7 +15,7 @@ from bigclf.conversion.converter import SHARD_NNZ, Converter, check_sizes, compi
 from bigclf.conversion.converter import write_shards as write_shards
 from bigclf.conversion.destination import continuing, finished
 from bigclf.conversion.foreign_rows import collected, is_collected
-from bigclf.conversion.tables.from_columns import convert_columns
+from bigclf.conversion.tables.from_columns import convert_columns, known_labels
 from bigclf.conversion.tables.reading import format_of
 from bigclf.conversion.text import pieces, readers
 from bigclf.conversion.text.label_lists import convert_lists
@@ -198,7 +198,7 @@ def _convert_columns(
     if given := [name for name, value in sparse.items() if value]:
         raise TypeError(f"{given[0]} has no effect with raw columns: their features are numbered by the spec")
     spec, learned = given_features(features, format, functools.partial(format_of, source))
-    return convert_columns(source, out, spec, learned=learned, **options)
+    return convert_columns(source, out, spec, learned=learned, known=known_labels(features), **options)
 
 
 def parsing_options(

@@ -7,6 +7,7 @@ the whole file, and how each column is compressed; statistics and dictionaries a
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -22,6 +23,7 @@ from bigclf.data.predictions import passed_in_parts
 from bigclf.data.shards import ShardWriter
 from bigclf.errors import DataError, SchemaError
 from bigclf.features.arrow import as_numpy
+from bigclf.features.truths import places
 from bigclf.maths.block import Block, selected, written_out
 
 if TYPE_CHECKING:
@@ -99,48 +101,79 @@ def _as_type(values: Sequence[object], kind: pa.DataType, path: str, column: str
         raise SchemaError(text, file=path, column=column) from error
 
 
-def like(dataset: Dataset, others: Iterable[Block], classes: np.ndarray | None) -> np.ndarray:
-    """Numbers int64 [n] of the rows that equal one of ``others``: the same features and values, and the same label
-    where the others have labels.
+class Alike(NamedTuple):
+    """Rows that equal others: their numbers int64 [n], ascending; how many others there are; how many of these no row
+    equals, and their numbers where they lie in the order that they were given in."""
 
-    classes : what codes of labels in ``others`` stand for; None: labels are numbers.
-    """
-    wanted = Keys()
-    for block in others:
-        wanted.add(block, _labels(block, classes))
-    found = [np.empty(0, np.int64)]
+    numbers: np.ndarray
+    n_others: int = 0
+    n_lacking: int = 0
+    lacking: Sequence[int] = ()
+
+
+def like(dataset: Dataset, others: Dataset) -> Alike:
+    """The rows that equal one of ``others``: the same features and values, and the same label where the others have
+    labels, a truth in whatever spelling."""
+    wanted, noted = Keys(), list[tuple[int, tuple[int, object]]]()
+    meant = _meant(others, dataset)
+    for block in others.blocks():
+        labels = _labels(block, meant)
+        noted += zip(block.ids.tolist(), zip(wanted.add(block, labels), labels, strict=True), strict=True)
+    found, mine = [np.empty(0, np.int64)], _meant(dataset, dataset)
     for block in dataset.blocks():
-        found.append(block.ids[wanted.find(block, _labels(block, dataset.classes))])
-    return np.sort(np.concatenate(found))
+        found.append(block.ids[wanted.find(block, _labels(block, mine))])
+    lacking = sorted(number for number, row in noted if row not in wanted.met)
+    in_order = others.raw is None or others.raw["in_order"]
+    return Alike(np.sort(np.concatenate(found)), len(noted), len(lacking), lacking if in_order else ())
 
 
-def _labels(block: Block, classes: np.ndarray | None) -> list[object]:
+def _meant(dataset: Dataset, known: Dataset) -> list[object] | None:
+    """What each code of labels stands for, in the labels of ``known``; None: labels are numbers."""
+    if dataset.classes is None or known.classes is None:
+        return None
+    labels, theirs = dataset.classes.tolist(), known.classes.tolist()
+    names = [label if k < 0 else theirs[k] for label, k in zip(labels, places(theirs, labels), strict=True)]
+    if dataset.sets is None:
+        return names
+    members, ends = dataset.sets.members.tolist(), dataset.sets.indptr.tolist()
+    return [frozenset(names[k] for k in members[a:b]) for a, b in itertools.pairwise(ends)]
+
+
+def _labels(block: Block, meant: list[object] | None) -> list[object]:
     if np.isnan(block.labels).any():
         return [None] * block.n_rows
-    return (block.labels if classes is None else classes[block.labels.astype(np.int64)]).tolist()
+    return block.labels.tolist() if meant is None else [meant[code] for code in block.labels.astype(np.int64).tolist()]
 
 
 class Keys:
     """Rows by their contents. A short key of each row, from what a block knows of it, says which few of others are
-    worth a look at all their entries."""
+    worth a look at all their entries.
+
+    Attributes
+    ----------
+    met : hash and label of the noted rows that ``find`` found another one to equal.
+    """
 
     def __init__(self) -> None:
         self._short = np.empty(0, np.uint64)
         self._whole: dict[int, set[object]] = {}  # labels by hash
+        self.met: set[tuple[int, object]] = set()
 
     @property
     def n(self) -> int:
         """Different rows."""
         return len(self._whole)
 
-    def add(self, block: Block, labels: Sequence[object] | None = None) -> None:
-        """Note the rows of a block; without ``labels`` [row] these make no difference."""
+    def add(self, block: Block, labels: Sequence[object] | None = None) -> list[int]:
+        """Note the rows of a block; without ``labels`` [row] these make no difference. Their hashes."""
         if not block.n_rows:
-            return
+            return []
         self._short = np.union1d(self._short, short_keys(block))
         every = [None] * block.n_rows if labels is None else labels
-        for key, label in zip(hashes_of(block, 0).tolist(), every, strict=True):
+        keys: list[int] = hashes_of(block, 0).tolist()
+        for key, label in zip(keys, every, strict=True):
             self._whole.setdefault(key, set()).add(label)
+        return keys
 
     def find(self, block: Block, labels: Sequence[object] | None = None) -> np.ndarray:
         """Places in a block, int64 [n], of rows that equal one that was noted."""
@@ -154,8 +187,10 @@ class Keys:
                          if self._has(key, None if labels is None else labels[place])], np.int64)  # fmt: skip
 
     def _has(self, key: int, label: object) -> bool:
-        known = self._whole.get(key)
-        return known is not None and (label is None or None in known or label in known)
+        known = self._whole.get(key, set())
+        equal = known if label is None else known & {None, label}
+        self.met.update((key, one) for one in equal)
+        return bool(equal)
 
 
 def short_keys(block: Block) -> np.ndarray:

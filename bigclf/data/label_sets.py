@@ -53,9 +53,17 @@ class LabelSets(NamedTuple):
         return np.bincount(self.members, each, minlength=self.labels.size).astype(np.int64)
 
     def positions(self, labels: np.ndarray) -> LabelSets:
-        """The same sets as positions in other ``labels`` [K]: -1 for a label that is not among them."""
+        """The same sets as positions in other ``labels`` [K], each once: -1 for a label that is not among them."""
         found = np.array(places(labels.tolist(), self.labels.tolist()), np.int32)
-        return self._replace(labels=labels, members=found[self.members] if found.size else self.members)
+        if not found.size:
+            return self._replace(labels=labels)
+        members = found[self.members]
+        known = found[found >= 0]
+        if np.unique(known).size == known.size:
+            return self._replace(labels=labels, members=members)
+        rows, members = _each_once(np.repeat(np.arange(self.lengths.size), self.lengths), members)
+        counts = np.bincount(rows, minlength=self.lengths.size)
+        return self._replace(labels=labels, indptr=np.append(0, np.cumsum(counts)), members=members.astype(np.int32))
 
     def chosen(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """indptr int64 [m + 1] and members int32 of the sets ``codes`` int64 [m], one after the other."""

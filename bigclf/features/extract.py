@@ -52,8 +52,8 @@ class Part(NamedTuple):
 
 class Rows(NamedTuple):
     """The rows at hand: columns by name, how many rows, of each row its key for samples, what means missing, what is
-    bad; what is to be noted once it is known that nothing is bad (None: there is nothing to learn); and what stands
-    before decimals."""
+    bad; what is to be noted once it is known that nothing is bad (None: there is nothing to learn); what stands before
+    decimals; and whether labels that are numbers may be true and false in words."""
 
     columns: Mapping[str, Any]
     n_rows: int
@@ -62,6 +62,7 @@ class Rows(NamedTuple):
     bad: Bad
     notes: list[Callable[[Tally], None]] | None
     decimal: str
+    words: bool = True
 
     def numbers(self, name: str, written: str = "plain", truths: bool = False) -> np.ndarray:
         """A column as float64 [m], NaN where missing."""
@@ -85,6 +86,7 @@ def extract(
     tally: Tally | None = None,
     keys: np.ndarray | None = None,
     label: bool = True,
+    words: bool = True,
 ) -> Extracted:
     """Raw features of rows.
 
@@ -94,6 +96,7 @@ def extract(
     tally : takes note of what is to be learned; None: of nothing.
     keys : uint64 [n_rows], keys of the rows for samples.
     label : whether the spec's label and weight are read.
+    words : whether labels that are numbers may be true and false, for 1 and 0; the tally counts such rows.
 
     Raises
     ------
@@ -103,7 +106,7 @@ def extract(
     own = () if spec.label is None or not label else spec.label.columns
     weight = [] if spec.weight is None or not label else [spec.weight]
     raw.require_all(dict.fromkeys([*own, *weight, *spec.columns]), columns, own)
-    rows = Rows(columns, n_rows, keys, spec.missing_values, {}, None if tally is None else [], spec.decimal)
+    rows = Rows(columns, n_rows, keys, spec.missing_values, {}, None if tally is None else [], spec.decimal, words)
     labels, weights = np.full(n_rows, np.nan), np.empty(0)
     if label and spec.label is not None:
         labels = labels_of(spec.label, rows)
@@ -360,7 +363,17 @@ def _truths(label: Label, found: raw.Categories, yes: set[bytes], rows: Rows) ->
 
 
 def _label_numbers(label: Label, rows: Rows) -> np.ndarray:
-    numbers = rows.numbers(label.column, truths=label.above is None)
+    column = raw.require(rows.columns, label.column)
+    if label.above is None:
+        there, digits = raw.words_of_truth(column, label.column, rows.missing)
+        n_words = int(np.count_nonzero(there))
+        for row in np.flatnonzero(there).tolist() if not rows.words else ():
+            said = str(column[row].as_py()).strip()
+            rows.bad.setdefault(row, f"column {label.column}: {said!r} is not a number")
+        column = digits
+        if n_words and rows.notes is not None:
+            rows.notes.append(functools.partial(Tally.see_words, n=n_words))
+    numbers = raw.numbers(column, label.column, rows.missing, rows.bad, rows.decimal)
     for row in np.flatnonzero(np.isnan(numbers)).tolist():
         rows.bad.setdefault(row, UNLABELLED)
     return numbers

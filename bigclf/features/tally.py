@@ -195,7 +195,7 @@ class Tally:
     """All that is found out, by term of the spec."""
 
     def __init__(self, spec: Spec) -> None:
-        self.rows = self.unlabelled = 0
+        self.rows = self.unlabelled = self.words = 0
         self.moments = Moments(len(spec.terms))
         self.samples: dict[int, Sample] = {}
         self.seen: dict[int, Seen] = {}
@@ -216,6 +216,10 @@ class Tally:
         """Take the registers of all terms of hashes, one sketch a term."""
         self.registers, self.sketches = registers, dict(zip(self.seen, registers, strict=True))
 
+    def see_words(self, n: int) -> None:
+        """Labels that are true and false in words, for the numbers 1 and 0."""
+        self.words += n
+
     def see_labels(self, codes: np.ndarray, names: Names) -> None:
         """Labels that are text, by their codes.
 
@@ -235,6 +239,7 @@ class Tally:
     def add(self, other: Tally) -> None:
         self.rows += other.rows
         self.unlabelled += other.unlabelled
+        self.words += other.words
         self.moments.add(other.moments)
         for t, sample in other.samples.items():
             self.samples[t].see(sample.keys, sample.values)
@@ -251,7 +256,8 @@ class Tally:
     def arrays(self) -> dict[str, np.ndarray]:
         """All of it by name, as ``of_arrays`` takes it; so few that 20,000 columns take no longer to name."""
         moments, samples, seen = self.moments, self.samples.values(), self.seen.values()
-        found = {"counts": np.array([self.rows, self.unlabelled], np.int64), "labels": np.array(list(self.labels))}
+        counts = [self.rows, self.unlabelled, self.words]
+        found = {"counts": np.array(counts, np.int64), "labels": np.array(list(self.labels))}
         found["label_names"], found["label_names_at"] = packed([name.encode() for name in self.labels.values()])
         found |= {"n": moments.n, "mean": moments.mean, "squares": moments.squares, "registers": self.registers}
         found["keys"], found["samples_at"] = chained([sample.keys for sample in samples], np.uint64)
@@ -271,7 +277,7 @@ class Tally:
     def of_arrays(cls, spec: Spec, arrays: Mapping[str, np.ndarray]) -> Tally:
         """The tally whose ``arrays`` these are."""
         made = cls(spec)
-        made.rows, made.unlabelled = arrays["counts"].tolist()
+        made.rows, made.unlabelled, made.words = arrays["counts"].tolist()
         names = unpacked(arrays["label_names"], arrays["label_names_at"])
         made.labels = {code: name.decode() for code, name in zip(arrays["labels"].tolist(), names, strict=True)}
         made._sketch(arrays["registers"])

@@ -31,18 +31,43 @@ def places(known: Sequence[object], labels: Iterable[object]) -> list[int]:
     """Where each of ``labels`` stands among those ``known``, -1: nowhere. A truth that is none of them is the same one
     in another spelling, as text or not; a word is a number where these are 1 and 0."""
     at = {label: k for k, label in enumerate(known)}
-    coded = set(at) <= {0, 1}
-    return [_place(label, at, coded) for label in labels]
+    words = coded(at)
+    return [_place(label, at, words) for label in labels]
 
 
-def _place(label: object, at: Mapping[object, int], coded: bool) -> int:
+def coded(known: Iterable[object]) -> bool:
+    """Whether the labels ``known`` are 1 and 0 at most, so that words may stand for them."""
+    return set(known) <= {0, 1}
+
+
+def as_one(names: Sequence[str], known: Iterable[object] = ()) -> list[str]:
+    """Each of the labels ``names`` as its class is written. Where all of them are truths, each truth is one class, by
+    the first spelling in the order of ``WORDS`` that is there; those that are ``known`` stay what they are."""
+    fixed, there = set(known), set(names)
+    if not there | fixed <= MEANT.keys():
+        return list(names)
+    found = {name: name for name in names}
+    for words, digit in zip(WORDS, DIGITS, strict=True):
+        written = [word for word in words if word in fixed] or [word for word in words if word in there]
+        found |= {text: written[0] for text in (*words, digit) if written and text not in fixed}
+    return [found[name] for name in names]
+
+
+def apart(names: Iterable[str]) -> list[list[str]]:
+    """Spellings of the same truth among labels that are different classes."""
+    there = set(names)
+    each = ([text for text in (*words, digit) if text in there] for words, digit in zip(WORDS, DIGITS, strict=True))
+    return [texts for texts in each if len(texts) > 1]
+
+
+def _place(label: object, at: Mapping[object, int], for_codes: bool) -> int:
     if label in at:
         return at[label]
     text = label
     if not isinstance(label, str):
         text = DIGITS[1 - int(label)] if label in (0, 1) else None  # type: ignore[call-overload]
     words = MEANT.get(str(text), ())
-    if coded and text in words:
+    if for_codes and text in words:
         return at.get(words == WORDS[0], -1)
     return next((at[word] for word in words if word in at), -1)
 

@@ -280,6 +280,23 @@ def numbers(
     return found
 
 
+def words_of_truth(column: pa.Array, name: str, values: tuple[str, ...]) -> tuple[np.ndarray, pa.Array]:
+    """bool [m], where a cell says true or false in words or is a bool; and the column with 1 and 0 in their place."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if not (is_texts(pa.nulls(0, kind)) or pa.types.is_boolean(kind)):
+        return np.zeros(len(column), bool), column
+    text = trimmed(as_text(column, name))
+    yes, no = (as_numpy(pc.is_in(text, value_set=pa.array(words, text.type))) for words in WORDS)
+    there = (yes | no) & ~missing(text, values)
+    if not there.any():
+        return there, column
+    digits = pa.array(np.where(yes, "1", "0").tolist(), text.type)
+    return there, pc.if_else(pa.array(there), digits, text)
+
+
 def _as_truths(
     text: pa.Array, absent: np.ndarray, found: np.ndarray, strange: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:

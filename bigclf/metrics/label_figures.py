@@ -11,6 +11,7 @@ import numpy as np
 
 from bigclf.compiled.jit import kernel
 from bigclf.data.label_sets import LabelSets
+from bigclf.features.truths import places
 from bigclf.maths.block import Block
 from bigclf.metrics.kinds import Figures, LabelFigures, f1_of
 from bigclf.model.model import Model, unseen_text
@@ -184,9 +185,9 @@ SILENT = "the model gives no label to any of these rows: no decision value is 0 
 
 
 def _unknown(model: Model, sets: LabelSets) -> dict[object, int]:
-    known, counts = set(model.classes_.tolist()), sets.rows_of_labels().tolist()
-    pairs = zip(sets.labels.tolist(), counts, strict=True)
-    return {label: count for label, count in pairs if count and label not in known}
+    labels = sets.labels.tolist()
+    each = zip(labels, sets.rows_of_labels().tolist(), places(model.classes_.tolist(), labels), strict=True)
+    return {label: count for label, count, place in each if count and place < 0}
 
 
 def _notes(unknown: dict[object, int]) -> list[str]:

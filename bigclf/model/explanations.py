@@ -461,7 +461,8 @@ def explain_row(
 
     Parameters
     ----------
-    row : a dict feature -> value, a pair (features, values), or a matrix or array of one row.
+    row : a dict feature -> value, a pair (features, values), a matrix or array of one row, or a pandas Series, by its
+        names where the model has names of columns.
     top : how many entries, those that move the score the most.
     only : the label of a class, or a list of labels; None is the one that the model says, of several labels a row all
         that it says, the greatest score first, or where it says none that with the greatest score.
@@ -477,8 +478,7 @@ def explain_row(
     """
     if model.voted:
         raise RunError("a voted perceptron decides by the votes of many vectors: no entry adds a number of its own")
-    model.require_names(row)
-    features, values = entries_of(row)
+    features, values = entries_of(model.row_by_names(row))
     inside = (features >= 0) & (features < model.n_features)
     unknown = int(features.size - inside.sum())
     features, values = features[inside], values[inside]

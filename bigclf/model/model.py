@@ -469,6 +469,17 @@ class Model:
         """DataError where ``dataset`` holds other features than the model's (``require_same_columns``)."""
         require_same_columns(self, dataset)
 
+    def row_by_names(self, row: object) -> object:
+        """One row as it is, a pandas Series with names in the order of the model's columns; ValueError: its names are
+        others."""
+        mine, index = self.plain_columns, list(getattr(row, "index", ())) if hasattr(row, "iloc") else []
+        if mine is None or hasattr(row, "columns") or not index or not all(isinstance(name, str) for name in index):
+            self.require_names(row)
+            return row
+        if sorted(index) != sorted(mine):
+            require_same_names(mine, index, "row[model.plain_columns]")
+        return np.asarray(row, np.float64)[[index.index(name) for name in mine]]
+
     def _score_raw(self, data: object, unseen: str | None) -> np.ndarray:
         nothing = np.empty((0, self.intercept_.size))
         blocks = self.raw_blocks(data, unseen)

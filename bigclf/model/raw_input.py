@@ -19,7 +19,7 @@ import numpy as np
 from bigclf import files
 from bigclf.conversion.convert import QUERIES_IGNORED, convert, parsing_options
 from bigclf.conversion.resuming import forget
-from bigclf.conversion.tables.from_columns import HeldOut, convert_columns, kind_of_labels
+from bigclf.conversion.tables.from_columns import HeldOut, convert_columns, kind_of_labels, known_labels, spelt_apart
 from bigclf.conversion.tables.reading import (
     are_raw,
     as_named,
@@ -38,10 +38,11 @@ from bigclf.data.bad_rows import MOST_BAD
 from bigclf.data.dataset import MANIFEST, Dataset, Stored, as_trained
 from bigclf.errors import DataError, SchemaError, masked
 from bigclf.features import encode, values
-from bigclf.features.extract import extract
+from bigclf.features.extract import Extracted, extract
 from bigclf.features.label_cells import likely_separators, split
 from bigclf.features.spec import Label, Spec, parse
 from bigclf.features.tally import Tally
+from bigclf.features.truths import as_one, coded
 from bigclf.files.caches import CONVERSIONS, cache_directory
 from bigclf.files.formats import COLUMNS, DEFAULT, HASHED
 from bigclf.maths.block import Block
@@ -93,7 +94,8 @@ def of_columns(
         source = converted(data, features, format, memory=_room(memory), seed=seed, progress=shown, **bad._asdict())
     if validate is not None and is_stored(validate) and not isinstance(validate, Dataset) and are_raw(validate):
         learned = encode.Learned(**source.learned_of_columns())
-        validate = converted(validate, source.features, memory=_room(memory), learned=learned)
+        told = dict(learned=learned, known=known_labels(source))
+        validate = converted(validate, source.features, memory=_room(memory), **told)
     elif values.is_table(validate):
         if source.features.get("label") is None:
             raise TypeError("validate is a table without labels: give validate=(X, y)")
@@ -123,6 +125,7 @@ def converted(
     progress: Watcher | None = None,
     part: HeldOut | None = None,
     said: Mapping[str, object] | None = None,
+    known: list[object] | None = None,
 ) -> Dataset:
     """Shards of raw files, made now or found in the cache: by the files, the spec and what was learned.
 
@@ -132,6 +135,7 @@ def converted(
     learned : of other rows, to be used for these; None: these are learned from.
     part : take only the rows that are held out, or the rest; None: all.
     said : options of the reader that stand whatever the files' names tell, where ``learned`` is of other files.
+    known : the labels that these are held against, as ``known_labels`` of ``features``; None: ask that.
     directory : where conversions are kept; None: in the user's cache.
 
     Raises
@@ -139,16 +143,16 @@ def converted(
     DataError, SchemaError, MemoryBudgetError : as ``convert``.
     """
     by_name = functools.partial(format_of, data)
-    spec, known = encode.given_features(features, format or DEFAULT, by_name)
-    learned = learned or known
+    spec, found = encode.given_features(features, format or DEFAULT, by_name)
+    learned, known = learned or found, known_labels(features) if known is None else known
     if learned is not None:
         spec = dataclasses.replace(spec, reader=dict(as_named(spec.reader, data, spec.columns, said or {})))
     home = directory or cache_directory(CONVERSIONS)
-    out = files.join(home, _key(data, spec, seed, (on_bad_rows, max_bad_fraction), learned, part))
+    out = files.join(home, _key(data, spec, seed, (on_bad_rows, max_bad_fraction), learned, part, known))
     options = dict(chunk_nnz=500_000, shuffle=learned is None, overwrite=True, shard_nnz=2**23,
                    max_bad_fraction=max_bad_fraction)  # fmt: skip
     told = dict(seed=seed, memory=memory, workers=workers, on_bad_rows=on_bad_rows, progress=progress, part=part)
-    made = _once(out, lambda: convert_columns(data, out, spec, learned=learned, **told, **options))  # type: ignore[arg-type]
+    made = _once(out, lambda: convert_columns(data, out, spec, known=known, learned=learned, **told, **options))  # type: ignore[arg-type]
     if directory is None:
         _forget(home)
     how = None
@@ -227,11 +231,13 @@ def _key(
     bad: tuple[str, float],
     learned: encode.Learned | None,
     part: HeldOut | None,
+    labels: list[object] | None,
 ) -> str:
 
     named = [(files.absolute(place.path), place.part, *state_of(place.path)) for place in places(data)]
     known = __version__, named, spec.as_json(), seed, bad, None if learned is None else learned.digest(), part
-    return hashlib.blake2b(json.dumps(known).encode(), digest_size=16).hexdigest()
+    texts = [] if labels is None else [list(map(str, labels))]
+    return hashlib.blake2b(json.dumps([*known, *texts]).encode(), digest_size=16).hexdigest()
 
 
 def _forget(home: str) -> None:
@@ -256,6 +262,8 @@ def arrays_of(table: object, y: object, features: object, sample_weight: object 
         rows = dict(zip(map(str, made.classes.tolist()), made.class_counts.tolist(), strict=True))
         whole = made.sets is None or bool((made.sets.lengths <= 1).all())
         made.warnings += likely_separators(spec.label, rows, whole)
+        if spec.label is not None and spec.label.type == "text":
+            made.warnings += spelt_apart(spec.label, list(rows))
     made.features, made.learned = encode.described(spec, learned), learned._asdict()
     return made
 
@@ -275,16 +283,13 @@ def _made(
     spec, learned = encode.given_features(features, DEFAULT if _names_format(features) else "csv")
     spec = _settled(spec, table, y)
     columns, n_rows = values.as_columns(table)
-    tally = Tally(spec)
-    found = extract(spec, columns, n_rows, tally, label=y is None)
-    if found.bad:
-        row, reason = min(found.bad.items())
-        raise DataError(reason, row=row)
+    known = known_labels(features)
+    tally, found = _extracted(spec, columns, n_rows, known, label=y is None)
     learned = learned or encode.learn(spec, tally)
     indptr, indices, stored = encode.Finisher(spec, learned).rows(found)
     stored = stored if stored.size else np.ones(indices.size, np.float32)
     matrix = scipy.sparse.csr_matrix((stored, indices.view(np.int32), indptr), shape=(n_rows, learned.n_features))
-    labels = labels_as_said(spec, tally, found.labels) if y is None else y
+    labels = labels_as_said(spec, tally, found.labels, known) if y is None else y
     return matrix, labels, found.weights if found.weights.size else None, spec, learned
 
 
@@ -315,13 +320,17 @@ def _label_kind(spec: Spec, label: Label, table: object) -> str:
     return kind
 
 
-def labels_as_said(spec: Spec, tally: Tally, codes: np.ndarray) -> np.ndarray | list[list[str]]:
+def labels_as_said(
+    spec: Spec, tally: Tally, codes: np.ndarray, known: list[object] | None = None
+) -> np.ndarray | list[list[str]]:
     """Labels in their own type for their codes; a list for each row where rows have several."""
     assert spec.label is not None
     if spec.label.several:
         return [split(tally.labels[code]) for code in codes.tolist()]
     if spec.label.type == "text":
-        return np.array([tally.labels[code] for code in codes.tolist()])
+        names = list(tally.labels.values())
+        written = dict(zip(tally.labels, as_one(names, known or ()), strict=True))
+        return np.array([written[code] for code in codes.tolist()])
     if spec.label.type == "bool":
         return codes.astype(bool)
     whole = bool((codes == np.rint(codes)).all() and (np.abs(codes) < 2**53).all())
@@ -375,7 +384,7 @@ def as_shards(model: Model, data: Any, memory: float | str = "1GB", bad: BadRows
     with files.scratch() as scratch:
         learned = model.finisher.learned
         options = {"memory": memory, "workers": 1, "learned": learned, "directory": scratch, **bad._asdict()}
-        made = converted(paths, spec, said=model.said_reader, **options)
+        made = converted(paths, spec, said=model.said_reader, known=known_labels(model), **options)
         for warning in made.warnings:
             if warning.endswith(encode.UNKNOWN):
                 log.warning("%s", warning)
@@ -541,9 +550,20 @@ def labels_of_table(model: Model, table: object) -> np.ndarray | list[list[str]]
         raise SchemaError("the model does not know the label's column: evaluate(model, table, y)")
     spec = dataclasses.replace(spec, terms=(), weight=None)
     columns, n_rows = values.as_columns(table)
-    tally = Tally(spec)
-    found = extract(spec, columns, n_rows, tally)
+    tally, found = _extracted(spec, columns, n_rows, known_labels(model))
+    return labels_as_said(spec, tally, found.labels, known_labels(model))
+
+
+def _extracted(
+    spec: Spec, columns: Mapping[str, object], n_rows: int, known: list[object] | None, label: bool = True
+) -> tuple[Tally, Extracted]:
+    """The rows of a table, whose labels are held against those ``known``; DataError naming the first that is bad."""
+    for words in (known is None or coded(known), False):
+        tally = Tally(spec)
+        found = extract(spec, columns, n_rows, tally, label=label, words=words)
+        if not tally.words or coded(found.labels.tolist()):
+            break
     if found.bad:
         row, reason = min(found.bad.items())
         raise DataError(reason, row=row)
-    return labels_as_said(spec, tally, found.labels)
+    return tally, found

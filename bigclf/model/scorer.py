@@ -53,7 +53,8 @@ class Scorer:
     """Scores single rows of a model; made by ``Model.scorer()``. One thread at a time may use it.
 
     A row is a dict feature -> value, a pair (features, values) of sequences or arrays (int64 and float64 are the
-    fastest), a sparse matrix of one row, or an array [d].
+    fastest), a sparse matrix of one row, an array [d], or a pandas Series, which is read by its names where the model
+    has names of columns.
 
     Parameters
     ----------
@@ -79,7 +80,7 @@ class Scorer:
         ValueError : a feature that the model does not know, or a row that is none.
         """
         if not isinstance(row, dict | tuple | np.ndarray):  # each row counts
-            self._model.require_names(row)
+            row = self._model.row_by_names(row)
         features, values = entries_of(row)
         if self._model.voted:
             return self._voted(features, values)

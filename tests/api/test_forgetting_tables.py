@@ -13,6 +13,7 @@ import pytest
 from making import does, refuses, rows_in_csv
 
 import bigclf
+from bigclf.conversion import removing
 
 N = 300
 
@@ -125,6 +126,37 @@ def test_rows_in_a_file_of_another_format_are_found(form, table, tmp_path):
     pq.write_table(one, "one.parquet")
     does(f"forget m.bigclf -o f.bigclf --like one.{form} --to left")
     assert len(_shards("left")) == N - 1
+
+
+@pytest.mark.parametrize("words", [("TRUE", "FALSE"), ("1", "0")])
+def test_rows_are_found_by_truths_in_another_spelling_and_those_that_are_not_are_told(words, table, tmp_path):
+    truths = [one == "yes" for one in table["y"].to_pylist()]
+    for name, (yes, no) in {"mine": ("true", "false"), "theirs": words}.items():
+        pa.csv.write_csv(table.set_column(2, "y", pa.array([yes if one else no for one in truths])), f"{name}.csv")
+    does("fit mine.csv --label y --algo dcd -o m.bigclf --run-dir m.bigclf.run")
+    header, *lines = (tmp_path / "theirs.csv").read_text().splitlines()
+    (tmp_path / "some.csv").write_text("\n".join([header, *lines[:4], ""]))
+    told = does("forget m.bigclf -o f.bigclf --like some.csv --to left")
+    assert len(_shards("left")) == N - 4 and "--like       all of 4 rows found in the data" in told
+    known = json.loads(pathlib.Path("f.bigclf.receipt.json").read_text())["rows"]["like"]
+    assert known == {"rows": 4, "not_found": 0, "first_not_found": []}
+    mistyped = ["99.5," + lines[4].partition(",")[2], "99.5," + lines[5].partition(",")[2]]
+    (tmp_path / "more.csv").write_text("\n".join([header, *mistyped, lines[6], ""]))
+    told = does("forget m.bigclf -o g.bigclf --like more.csv --to more")
+    assert len(_shards("more")) == N - 1 and "2 of 3 rows not found in the data" in told
+    assert "rows 0, 1, counted from 0" in told
+    known = json.loads(pathlib.Path("g.bigclf.receipt.json").read_text())["rows"]["like"]
+    assert known == {"rows": 3, "not_found": 2, "first_not_found": [0, 1]}
+
+
+def test_rows_of_several_labels_are_alike_where_these_are_the_same_ones(tmp_path):
+    spec = {"label": {"column": "tags", "separator": ";"}, "features": [{"numeric": ["x"]}]}
+    (tmp_path / "a.csv").write_text("x,tags\n1,b\n2,true;a\n3,a\n4,\n5,false\n")
+    made = bigclf.convert(tmp_path / "a.csv", tmp_path / "a", features=spec, shuffle=False)
+    (tmp_path / "b.csv").write_text("x,tags\n2,a;True;TRUE\n3,b\n4,\n5,FALSE;true\n")
+    others = bigclf.convert(tmp_path / "b.csv", tmp_path / "b", features=made, shuffle=False)
+    numbers, n, n_lacking, lacking = removing.like(made, others)
+    assert (numbers.tolist(), n, n_lacking, lacking) == ([1, 3], 4, 2, [1, 3])
 
 
 # Parquet of numbers

@@ -2,6 +2,8 @@
 
 import pathlib
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
@@ -70,3 +72,23 @@ def test_the_hint_for_init_names_the_columns_that_the_model_has(table):
             bigclf.fit(numbers[["b", "a"]], numbers.y, init=model, algo="pegasos", progress=False)
         way = str(caught.value).partition("give them as ")[2]
         bigclf.fit(eval(way, {"X": numbers, "model": model}), numbers.y, init=model, algo="pegasos", progress=False)
+
+
+def test_a_row_that_is_a_series_is_read_by_its_names(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(60, 3)), columns=["a", "b", "c"])
+    y = (frame["a"] - 2 * frame["c"] > 0).astype(int)
+    frame.assign(y=y).to_parquet(tmp_path / "rows.parquet")
+    how = {"algo": "lbfgs", "progress": False}
+    for model in (bigclf.fit(frame, y, **how), bigclf.fit(tmp_path / "rows.parquet", columns={"label": "y"}, **how)):
+        row, expected = frame.iloc[3], model.decision_function(frame)[3]
+        scorer = model.scorer()
+        for given in (row, row[::-1], row[::-1].astype(object), pd.Series(row.to_numpy())):  # the last has no names
+            assert scorer(given) == pytest.approx(expected) == model.explain_row(given, only=1)["score"]
+        assert scorer.predict(row[::-1]) == model.predict(frame)[3]
+        for strange, told in ((row.rename({"a": "q"}), "unknown to it 'q'; missing 'a'"),
+                              (frame.assign(y=y).iloc[3], "unknown to it 'y'; give them as row.model.plain_columns"),
+                              (row[["a", "b"]], "missing 'c'")):  # fmt: skip
+            for call in (scorer, model.explain_row):
+                with pytest.raises(ValueError, match=told):
+                    call(strange)

@@ -10,7 +10,7 @@ import pytest
 from model.test_c import Compiled
 
 import bigclf
-from bigclf.features.truths import meant, others, places
+from bigclf.features.truths import apart, as_one, meant, others, places
 from bigclf.model.exports.table_rows import number_of
 
 QUIET = {"progress": False, "algo": "dcd", "tol": 1e-2}
@@ -185,3 +185,137 @@ def test_rows_that_are_appended_have_the_truths_that_are_there(tmp_path):
 
 
 TEXT = {"column": "y", "type": "text"}
+
+
+def of_labels(folder, name, labels, n=24):
+    """A CSV whose rows have these labels in turn, spread so that a model can tell them apart."""
+    rows = [f"{k % len(labels)}.{k:02d},{labels[k % len(labels)]}" for k in range(n)]
+    (folder / name).write_text("\n".join(["x,y", *rows, ""]))
+    return folder / name
+
+
+NUMBERED = {"label": "y", "features": [{"numeric": ["x"]}]}
+NO_NUMBER = "column y: 'true' is not a number"
+
+
+@pytest.mark.parametrize("labels", [("1", "-1"), ("1", "2", "3"), ("1.5", "0"), ("0", "1", "2")])
+def test_words_are_no_labels_beside_other_numbers_than_1_and_0(tmp_path, labels):
+    numbers, words = of_labels(tmp_path, "n.csv", labels), of_labels(tmp_path, "w.csv", ("true", "false"))
+    table = pd.DataFrame({"x": [0.5, 1.5], "y": [True, False]})
+    table.to_parquet(tmp_path / "w.parquet")
+    made = bigclf.convert(numbers, tmp_path / "d", features=NUMBERED)
+    model = bigclf.fit(made, algo="newton", progress=False)
+    found = made.classes.tolist()
+    refused = pytest.raises(bigclf.errors.DataError, match=NO_NUMBER)
+    with refused as caught:
+        bigclf.convert([numbers, words], tmp_path / "e", features=NUMBERED)
+    assert (caught.value.file, caught.value.line) == (str(words), 2) and not (tmp_path / "e").exists()
+    with refused:
+        bigclf.convert(words, tmp_path / "d", features=made, append=True)
+    assert bigclf.Dataset(tmp_path / "d").classes.tolist() == found
+    with refused:
+        bigclf.evaluate(model, words)
+    with pytest.raises(bigclf.errors.DataError, match="column y: 'True' is not a number"):
+        bigclf.evaluate(model, tmp_path / "w.parquet")
+    with pytest.raises(bigclf.errors.DataError, match="column y: 'True' is not a number"):
+        bigclf.evaluate(model, table)
+    with refused:
+        bigclf.fit(numbers, features=NUMBERED, validate=words, **QUIET)
+    with pytest.raises(bigclf.errors.DataError, match="column y: 'True' is not a number"):
+        bigclf.fit(table.assign(y=["True", "7"]),
+                   features={**NUMBERED, "label": {"column": "y", "type": "number"}}, **QUIET)  # fmt: skip
+
+
+def test_words_beside_a_number_that_comes_later_are_left_out_where_that_was_asked_for(tmp_path):
+    each = [("1", "0"), ("true", "false"), ("1", "2")]
+    files = [of_labels(tmp_path, f"{k}.csv", labels) for k, labels in enumerate(each)]
+    made = bigclf.convert(files, tmp_path / "d", features=NUMBERED, on_bad_rows="quarantine", max_bad_fraction=0.5)
+    assert made.classes.tolist() == [0, 1, 2] and made.n_rows == 48 and made.report["bad_rows"] == 24
+    assert (tmp_path / "d" / "_bigclf_quarantine.txt").read_text().count("true' is not a number") == 12
+    mixed = of_labels(tmp_path, "m.csv", ("1", "false", "0", "True"))  # a word is a label in whatever piece it stands
+    found = bigclf.convert([files[0], mixed, files[1]], tmp_path / "m", features=NUMBERED)
+    assert found.classes.tolist() == [0, 1] and found.class_counts.tolist() == [36, 36]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_spellings_of_truths_in_one_conversion_are_one_class(tmp_path, order):
+    each = [("true", "false"), ("TRUE", "FALSE"), ("1", "0")]
+    files = [of_labels(tmp_path, f"{k}.csv", labels) for k, labels in enumerate(each)]
+    made = bigclf.convert(files[:2][::order], tmp_path / "two", features=NUMBERED)
+    assert made.classes.tolist() == ["false", "true"] and made.class_counts.tolist() == [24, 24]
+    made = bigclf.convert(files[::order], tmp_path / "all", features=NUMBERED)
+    assert made.classes.tolist() == ([0, 1] if order < 0 else ["false", "true"])
+    assert made.class_counts.tolist() == [36, 36]
+    model = bigclf.fit(files[::order], features=NUMBERED, algo="newton", progress=False)
+    assert {bigclf.evaluate(model, rows).accuracy for rows in [files, *files]} == {1.0}
+    table = pd.concat([pd.read_csv(path, dtype={"y": str}) for path in files])
+    assert bigclf.fit(table, features=NUMBERED, **QUIET).classes_.tolist() == ["false", "true"]
+
+
+def test_spellings_of_truths_beside_other_labels_are_told_of(tmp_path):
+    files = [of_labels(tmp_path, f"{yes}.csv", (yes, "no")) for yes in ("true", "True")]
+    made = bigclf.convert(files, tmp_path / "d", features=NUMBERED)
+    assert made.classes.tolist() == ["True", "no", "true"]
+    assert [text for text in made.warnings if text.startswith("column y: 'true' and 'True' are classes of their own")]
+    first = bigclf.convert(files[0], tmp_path / "e", features=NUMBERED)
+    more = bigclf.convert(files[1], tmp_path / "e", features=first, append=True)
+    assert more.classes.tolist() == ["no", "true"] and not [text for text in more.warnings if "own" in text]
+    words = bigclf.convert(of_labels(tmp_path, "w.csv", ("true", "false")), tmp_path / "w", features=NUMBERED)
+    with pytest.raises(bigclf.errors.SchemaError, match="labels there are true and false, and the new ones '1' beside"):
+        bigclf.convert(of_labels(tmp_path, "n.csv", ("1", "-1")), tmp_path / "w", features=words, append=True)
+
+
+def test_how_labels_are_written_as_one():
+    assert as_one(["TRUE", "True", "0", "false"]) == ["True", "True", "false", "false"]
+    assert as_one(["1", "0"]) == ["1", "0"] and as_one(["true", "True", "maybe"]) == ["true", "True", "maybe"]
+    assert as_one(["true", "True", "0"], ["True", "FALSE"]) == ["True", "True", "FALSE"]
+    assert as_one(["true", "True"], ["true", "True"]) == ["true", "True"]  # as a model knows them
+    assert apart(["True", "1", "no", "false", "0"]) == [["True", "1"], ["false", "0"]]
+
+
+SETS = {"label": {"column": "tags", "separator": ";"}, "features": [{"numeric": ["x"]}]}
+
+
+def of_sets(folder, name, cells, n=24):
+    """A CSV whose rows have these cells of several labels in turn."""
+    rows = [f"{k % len(cells)}.{k:02d},{cells[k % len(cells)]}" for k in range(n)]
+    (folder / name).write_text("\n".join(["x,tags", *rows, ""]))
+    return folder / name
+
+
+def test_a_row_with_a_truth_in_two_spellings_has_that_label_once(tmp_path, caplog):
+    plain = of_sets(tmp_path, "a.csv", ("true", "", "sport;true", "sport"))
+    twice = of_sets(tmp_path, "b.csv", ("true;True", "", "TRUE;sport", "sport"))
+    model = bigclf.fit(plain, features=SETS, algo="lbfgs", progress=False)
+    expected, found = (bigclf.evaluate(model, rows) for rows in (plain, twice))
+    assert found.precision_at == expected.precision_at and found.f1 == expected.f1 and found.unknown == {}
+    assert found.coverage_error == expected.coverage_error and found.notes == []
+    assert found.subset_accuracy == expected.subset_accuracy and found.mean_labels == expected.mean_labels == 1.0
+    lists = [["true", "True", "other"], [], ["TRUE", "sport"], ["sport"]] * 6
+    table = pd.read_csv(plain)[["x"]]
+    told = bigclf.evaluate(model, table, lists)
+    assert (told.precision_at, told.f1, told.unknown) == (expected.precision_at, expected.f1, {"other": 6})
+
+
+def test_sets_of_labels_that_are_appended_have_the_truths_that_are_there(tmp_path):
+    first, other = ("true", "", "sport;true", "false"), ("True;TRUE", "", "True;sport", "FALSE;new")
+    made = bigclf.convert(of_sets(tmp_path, "a.csv", first), tmp_path / "d", features=SETS)
+    more = bigclf.convert(of_sets(tmp_path, "b.csv", other), tmp_path / "d", features=made, append=True)
+    assert more.classes.tolist() == ["false", "new", "sport", "true"]
+    assert more.class_counts.tolist() == [12, 6, 12, 24]
+
+
+@pytest.mark.parametrize("cells", [("true", "maybe", "false"), ("true", "maybe")])
+@pytest.mark.parametrize("several", [False, True])
+def test_init_with_truths_that_sort_elsewhere_begins_with_the_weights_of_each_class(tmp_path, cells, several):
+    other = [{"true": "True", "false": "False"}.get(cell, cell) for cell in cells]  # they come before maybe
+    write, spec = (of_sets, SETS) if several else (of_labels, NUMBERED)
+    how = {"features": spec, "algo": "newton", "progress": False}
+    mine, theirs = write(tmp_path, "a.csv", cells), write(tmp_path, "b.csv", other)
+    models = [bigclf.fit(rows, epochs=40, tol=1e-9, **how) for rows in (mine, theirs)]
+    assert models[0].classes_.tolist() == sorted(cells) and models[1].classes_.tolist() == sorted(other)
+    further = [bigclf.fit(theirs, init=init, tol=1e-6, **how) for init in models]
+    assert further[0].classes_.tolist() == sorted(other)
+    epochs = [model.facts["epochs"] for model in (*further, bigclf.fit(theirs, tol=1e-6, **how))]
+    assert epochs[0] == epochs[1] < epochs[2]
+    np.testing.assert_allclose(further[0].coef_, further[1].coef_, atol=1e-4)

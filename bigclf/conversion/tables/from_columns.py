@@ -35,6 +35,7 @@ from bigclf.features.encode import COLLIDING, collisions_text
 from bigclf.features.extract import UNLABELLED, Extracted, extract
 from bigclf.features.spec import Categorical, Label, Spec, Text, parse
 from bigclf.features.tally import Tallies, Tally, write_tallies
+from bigclf.features.truths import apart, as_one, coded
 from bigclf.progress import Watcher
 from bigclf.units import parse_bytes
 
@@ -71,6 +72,7 @@ class ColumnsJob(NamedTuple):
     kept: str
     part: HeldOut | None
     keep_bad: bool = False
+    words: bool = True
 
 
 class Noted(NamedTuple):
@@ -142,7 +144,7 @@ def run_task(job: ColumnsJob, task: Task) -> Done:
         first = (task.source.number << (PIECE_BITS + ROW_BITS)) + (piece << ROW_BITS) + seen[piece]
         seen[piece] += batch.n_rows
         found, ordinals, strange = usable(job.spec, batch, first, tallies.setdefault(piece, Tally(job.spec)), job.part,
-                                          stop_at_bad=job.stop_at_bad)  # fmt: skip
+                                          stop_at_bad=job.stop_at_bad, words=job.words)  # fmt: skip
         broken = () if job.part is not None and job.part.held else batch.bad  # of no part: the rest has told them
         strange.sort(key=_line)
         for bad in heapq.merge(broken, strange, key=_line):
@@ -176,10 +178,11 @@ def usable(
     part: HeldOut | None = None,
     label: bool = True,
     stop_at_bad: bool = False,
+    words: bool = True,
 ) -> tuple[Extracted, np.ndarray, list[Bad]]:
     """The rows of a batch that belong to ``part`` and are not bad, their ordinals, and those that are bad.
 
-    ``first`` is the ordinal of the batch's first row.
+    ``first`` is the ordinal of the batch's first row; ``words`` as of ``extract``.
     """
     ordinals = np.arange(first, first + batch.n_rows, dtype=np.uint64)
     rows = np.arange(batch.n_rows) if part is None else np.flatnonzero(part.has(ordinals))
@@ -187,7 +190,7 @@ def usable(
     strange, dropped = list[Bad](), 0
     while True:
         keys = merging.keys_of(ordinals[rows], 0)
-        found = extract(spec, columns, rows.size, tally, keys, label)
+        found = extract(spec, columns, rows.size, tally, keys, label, words)
         if not found.bad:
             if tally is not None:
                 tally.unlabelled += dropped
@@ -329,6 +332,19 @@ def kind_of_labels(columns: Mapping[str, pa.Array], spec: Spec) -> tuple[str, li
     return "text" if bad or np.isnan(numbers).all() else "number", notes
 
 
+class _WordsAmongNumbers(Exception):
+    """Some labels are true and false in words, and others are numbers but 1 and 0."""
+
+
+def known_labels(source: object) -> list[object] | None:
+    """The labels of the model or the rows whose features others are to get: their classes, or None among them where
+    they are numbers; None: it has none."""
+    if not hasattr(source, "features"):
+        return None
+    classes = getattr(source, "classes_", getattr(source, "classes", None))
+    return [None] if classes is None else classes.tolist()  # type: ignore[no-any-return]
+
+
 def _told_of_labels(error: DataError, raw: Raw, limit: float) -> DataError:
     """The error of a cell without a label with what is to be done: the separator, where the other cells seem to hold
     several labels (with one, an empty cell is a row of no label), else the options that leave out all such rows."""
@@ -408,6 +424,33 @@ def convert_columns(
     out: files.PathLike,
     spec: Spec,
     *,
+    known: list[object] | None = None,
+    append: bool = False,
+    **options: object,
+) -> Dataset:
+    """Raw files, or a part of their rows, to shards (parameters: ``convert``); with ``learned`` they become what
+    another read has learned.
+
+    known : the labels that these are held against (``known_labels``); of ``append`` those that are there.
+    """
+    before = appending.there(out) if append else None
+    known = known if before is None else known_labels(before)
+    how = functools.partial(_converted, data, out, spec, before, known=known or [], append=append, **options)  # type: ignore[arg-type]
+    try:
+        return how(words=known is None or coded(known))
+    except _WordsAmongNumbers:  # which no piece of the files could tell by itself
+        return how(words=False)
+
+
+def _converted(
+    data: files.Paths,
+    out: files.PathLike,
+    spec: Spec,
+    before: Dataset | None,
+    *,
+    known: list[object],
+    append: bool,
+    words: bool,
     learned: encode.Learned | None = None,
     chunk_nnz: int,
     shuffle: bool,
@@ -420,12 +463,14 @@ def convert_columns(
     shard_nnz: int,
     progress: Watcher | None,
     part: HeldOut | None = None,
-    append: bool = False,
 ) -> Dataset:
-    """Raw files, or a part of their rows, to shards (parameters: ``convert``); with ``learned`` they become what
-    another read has learned."""
+    """``convert_columns``; ``words`` : whether labels that are numbers may be true and false, for 1 and 0.
+
+    Raises
+    ------
+    _WordsAmongNumbers : some are, and other labels are neither 1 nor 0.
+    """
     total = parse_bytes(memory)
-    before = appending.there(out) if append else None
     asked = [spec.as_json(), None if learned is None else learned.digest()]
     if before is not None:
         spec, learned = _as_before(spec, before, out)
@@ -436,7 +481,7 @@ def convert_columns(
         "append": [*appending.identity(before), *([learned.digest()] if before and learned else [])],
         "sources": [(masked(files.absolute(place.path)), place.part, reading.state_of(place.path))
                     for place in raw.reader.places],
-        "options": [*asked, part, *options],
+        "options": [*asked, part, *options, *([] if words else ["no words"])],
     }  # fmt: skip
     if (there := destination.finished(out, identity, append)) is not None:
         return there
@@ -449,7 +494,7 @@ def convert_columns(
         directory = work.directory
         job = ColumnsJob(
             raw.reader, raw.spec, seed if shuffle else None, converter.scratch, converter.room // 4,
-            on_bad_rows == "error", work.kept, part,
+            on_bad_rows == "error", work.kept, part, words=words,
         )  # fmt: skip
         try:
             converter.read(raw.sources, job._replace(keep_bad=on_bad_rows == "quarantine"))
@@ -465,7 +510,8 @@ def convert_columns(
         files.publish_text(files.join(directory, encode.SPEC), json.dumps(features))
         if workers == 1:  # this process writes the shards: nothing to read again
             encode.keep_finisher(directory, features["learned"]["digest"], encode.Finisher(raw.spec, learned))
-        plan = converter.plan_columns(job, features, learned, chunk_nnz, shard_nnz)
+        plan = converter.plan_columns(job, features, learned, chunk_nnz, shard_nnz, known)
+        plan = appending.alike(plan, before)
         made = {**encode.report(raw.spec, learned), "unlabelled": converter.tally.unlabelled}
         warnings = [*raw.notes, *converter.warnings(1), *collision_warnings(made), *spelt_alike(raw.spec), *new]
         if converter.tally.labels:
@@ -473,9 +519,11 @@ def convert_columns(
             several = raw.spec.label is not None and raw.spec.label.several
             whole = not any(label_cells.BETWEEN in text for text in rows)
             warnings += label_cells.likely_separators(raw.spec.label, label_cells.rows_of_labels(rows, several), whole)
+        if plan.classes is not None and raw.spec.label is not None and raw.spec.label.type == "text":
+            warnings += spelt_apart(raw.spec.label, plan.classes.tolist())
         told = converter.told(raw.sources, warnings, part)
         told["report"] |= made
-        converter.write(appending.alike(plan, before), told)
+        converter.write(plan, told)
         encode.forget_finishers()
     dataset = Dataset(out)
     dataset.report = {**converter.report(dataset), **made}
@@ -520,6 +568,13 @@ def spelt_alike(spec: Spec) -> list[str]:
     return [f"columns {a!r} and {b!r}: hashed values of both can have the same name; rename one" for a, b in pairs]
 
 
+def spelt_apart(label: Label, classes: Sequence[str]) -> list[str]:
+    """A warning of classes that are the same truth in several spellings, beside others."""
+    pairs = [" and ".join(map(repr, texts)) for texts in apart(classes)]
+    return [f"column {label.column}: {pair} are classes of their own, as there are labels that are neither true nor "
+            "false; where they mean the same, write them in one way" for pair in pairs]  # fmt: skip
+
+
 def collision_warnings(report: Mapping[str, Any]) -> list[str]:
     """What to say before training of hashed names that share their index: nothing of few."""
     if (share := report.get("colliding", 0)) <= COLLIDING:
@@ -548,6 +603,11 @@ class _Columns(Converter):
             lines[task.source.number] += done.n_lines
             self.n_elsewhere += done.n_elsewhere
             self._count(done)
+            self._check_words()
+
+    def _check_words(self) -> None:
+        if self.tally.words and (self.totals.real or not coded(self.totals.labels)):
+            raise _WordsAmongNumbers
 
     def _note(self, source: Source, noted: Noted, before: int, job: ColumnsJob) -> None:
         if noted.n and job.stop_at_bad:
@@ -565,28 +625,36 @@ class _Columns(Converter):
                     file.write(f"# {error}\n".encode("utf-8", "replace") + bad.text + b"\n")
 
     def plan_columns(
-        self, job: ColumnsJob, features: dict[str, object], learned: encode.Learned, chunk_nnz: int, shard_nnz: int
+        self,
+        job: ColumnsJob,
+        features: dict[str, object],
+        learned: encode.Learned,
+        chunk_nnz: int,
+        shard_nnz: int,
+        known: list[object],
     ) -> merging.Plan:
         """What the second pass is to do."""
         self.totals.max_index = min(self.totals.max_index, 0)  # of raw features it says nothing
         bounds = self._bounds(shuffled=job.seed is not None, shard_nnz=shard_nnz)
         label = job.spec.label
-        codes, classes, ranks = self._classes(label)
+        codes, classes, ranks = self._classes(label, known)
         plan = plan_of(self, bounds, codes, classes, learned.n_features, features, chunk_nnz)
         sets = TEXT if label is not None and label.several else ""
         return plan._replace(binary=learned.binary, ranks=ranks, raw=True, sets=sets)
 
-    def _classes(self, label: Label | None) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]:
+    def _classes(
+        self, label: Label | None, known: list[object]
+    ) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]:
         """codes, classes and ranks of the plan."""
         if self.totals.real:
             return None, None, None
         codes = np.array(sorted(self.totals.labels), np.float64)
         if label is not None and (label.type == "text" or label.several):
             names = [self.tally.labels[code] for code in codes.tolist()]
-            order = sorted(range(len(names)), key=names.__getitem__)
-            ranks = np.empty(codes.size)
-            ranks[order] = np.arange(codes.size)
-            return codes, np.array(sorted(names)), ranks
+            names = names if label.several else as_one(names, known)
+            classes = sorted(set(names))
+            rank = {name: float(k) for k, name in enumerate(classes)}
+            return codes, np.array(classes), np.array([rank[name] for name in names])
         if label is not None and label.type == "bool":
             return codes, codes.astype(bool), None
         return codes, codes.astype(np.int64) if integral(self.totals.labels) else codes, None
