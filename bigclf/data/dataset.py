@@ -198,6 +198,7 @@ class Dataset:
         ``part`` ([share, held out] of their rows, or None), ``warnings`` and ``report``; else empty.
     made_of : the raw file that a person named, where the shards are the cache's; else None.
     raw : of such shards what their run remembers; else None.
+    used : of such shards what keeps other processes from removing them; else None.
     chunks : the chunk table.
 
     Raises
@@ -230,6 +231,7 @@ class Dataset:
         self.report: dict[str, Any] = {}
         self.made_of: str | None = None
         self.raw: RawFiles | None = None
+        self.used: object = None
         self._open_no_file()
         self.damaged: list[str] = []
         self._damaged_in_cache: list[str] = []

@@ -23,6 +23,7 @@ import shutil
 import sys
 import tempfile
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
@@ -1123,6 +1124,41 @@ def in_turn(directory: PathLike, patience: float = 2.0) -> Iterator[None]:
                         break
                     time.sleep(0.01)
         yield
+
+
+class InUse:
+    """A mark that a local directory is in use, for as long as this object lives; other processes see it, and
+    ``remove_unused`` lets the directory be. ``held`` : whether it could be made: the directory is there, and its file
+    system knows locks."""
+
+    def __init__(self, directory: PathLike) -> None:
+        import fcntl
+
+        self.held, descriptor = False, -1
+        with contextlib.suppress(OSError):
+            descriptor = os.open(directory, os.O_RDONLY)
+            weakref.finalize(self, os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            self.held = os.stat(directory).st_ino == os.fstat(descriptor).st_ino  # else removed meanwhile
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        """Nothing in another process: it is there for as long as this one waits for it."""
+        return type(None), ()
+
+
+def remove_unused(directory: PathLike) -> None:
+    """Remove a local directory and all in it, unless a process has it ``InUse``."""
+    import fcntl
+
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            descriptor = os.open(directory, os.O_RDONLY)
+            stack.callback(os.close, descriptor)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return
+        remove_tree(directory)
 
 
 def remove_tree(path: PathLike, surely: bool = False) -> None:

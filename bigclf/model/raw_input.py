@@ -215,10 +215,14 @@ def _once(out: str, make: Callable[[], Dataset]) -> Dataset:
     """The shards at ``out`` of the cache, made if they are not there; who finds another process at it waits."""
     files.make_directory(files.parent_directory(out))
     with files.alone(files.join(files.parent_directory(out), f".{files.base_name(out)}.lock")):
+        used = files.InUse(out)  # before it is looked at: another process may be about to remove it
         if not files.exists(files.join(out, MANIFEST)):
-            return make()
+            found = make()
+            found.used = files.InUse(out)
+            return found
         files.touch(out)
         found = Dataset(out)
+        found.used = used
         found.warnings += found.conversion.get("warnings", [])
         found.report = dict(found.conversion.get("report", {}))
         return found
@@ -241,12 +245,12 @@ def _key(
 
 
 def _forget(home: str) -> None:
-    """Remove all but the conversions that were used last, and what killed ones left."""
+    """Remove all but the conversions that were used last, or are in use, and what killed ones left."""
     forget(home, KEPT)
     names = [name for name in files.list_directory(home) if not name.startswith(".")]
     names.sort(key=lambda name: files.status(files.join(home, name))[1])
     for name in names[:-KEPT]:
-        files.remove_tree(files.join(home, name))
+        files.remove_unused(files.join(home, name))
 
 
 def arrays_of(table: object, y: object, features: object, sample_weight: object = None) -> Arrays:

@@ -1,8 +1,11 @@
 """A run goes on with the rows that it began with, wherever they lie now: copies of its shards, or what is made once
 more of the raw files."""
 
+import copy
+import gc
 import os
 import pathlib
+import pickle
 import shutil
 
 import numpy as np
@@ -10,10 +13,12 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
-from making import random_rows, shards_of
+from making import random_rows, run_python, shards_of
 
 import bigclf
+from bigclf import files
 from bigclf.errors import RunError
+from bigclf.model import raw_input
 
 N, D = 200, 30
 pytestmark = pytest.mark.filterwarnings("ignore::bigclf.errors.ConvergenceWarning")
@@ -123,3 +128,47 @@ def test_foreign_files_are_known_by_their_times_too(tmp_path):
     later(tmp_path)
     with pytest.raises(RunError, match="data: .*a.parquet has changed since"):
         fitted(tmp_path / "a.parquet", tmp_path / "run", 4, resume=True)
+
+
+OTHER = """
+import sys, bigclf
+from bigclf.model import raw_input
+raw_input.KEPT = 1
+spec = {"label": "y", "features": [{"numeric": ["a", "b"]}]}
+for name in sys.argv[1:]:
+    bigclf.fit(name, features=spec, algo="pa1", epochs=1, progress=False)
+"""
+
+
+def test_shards_of_the_cache_stay_while_they_are_used(table, tmp_path, monkeypatch):
+    """Other tables were read meanwhile, by another process, more than are kept."""
+    monkeypatch.setattr(raw_input, "KEPT", 1)
+    for name in "cde":
+        shutil.copy("rows.csv", f"{name}.csv")
+
+    def kept():
+        return len([path for path in (tmp_path / "cache" / "raw").iterdir() if not path.name.startswith(".")])
+
+    mine = raw_input.converted("rows.csv", SPEC)
+    part = pickle.loads(pickle.dumps(mine.with_real_labels() if mine.real_labels else mine.taking_part()))
+    run_python(OTHER, "c.csv", "d.csv", BIGCLF_CACHE_DIR=str(tmp_path / "cache"))
+    assert kept() == 2 and sum(block.n_rows for block in mine.blocks()) == N
+    assert part.used is None and copy.copy(mine).used is mine.used
+    del mine
+    gc.collect()
+    run_python(OTHER, "e.csv", BIGCLF_CACHE_DIR=str(tmp_path / "cache"))
+    assert kept() == 1
+
+
+def test_a_directory_that_is_gone_is_not_in_use(tmp_path):
+    (tmp_path / "d").mkdir()
+    used = files.InUse(tmp_path / "d")
+    files.remove_unused(tmp_path / "d")
+    assert used.held and (tmp_path / "d").exists()
+    (tmp_path / "d").rename(tmp_path / "e")
+    assert not files.InUse(tmp_path / "d").held and not files.InUse(tmp_path / "no").held
+    files.remove_unused(tmp_path / "e")  # the mark is of the directory, whatever it is called
+    assert (tmp_path / "e").exists()
+    del used
+    files.remove_unused(tmp_path / "e")
+    assert not (tmp_path / "e").exists()
