@@ -232,13 +232,7 @@ def evaluate(
         else:
             if bad is not None:
                 bad.check(model, data)
-            if isinstance(y, str):
-                data, y = apart(data, y)
-            if y is None and model.is_raw(data):
-                y = labels_of_table(model, data)
-            if y is None:
-                raise TypeError("an array needs its labels: evaluate(model, X, y)")
-            found = _evaluate_array(model, data, y)
+            found, _ = evaluate_in_memory(model, data, y)
         found.seconds = elapsed()
     return found
 
@@ -252,7 +246,24 @@ def _evaluate_shards(model: Model, dataset: Dataset, memory: int, progress: Watc
     return concluded(model, dataset, part)
 
 
-def _evaluate_array(model: Model, X: object, y: object) -> AnyEvaluation:
+def evaluate_in_memory(model: Model, data: object, y: object = None, verb: str = "evaluate(model, X, y)"
+                       ) -> tuple[AnyEvaluation, AnyPart]:  # fmt: skip
+    """The figures of an array or a table, whose labels are as in ``evaluate``, and what was summed for them.
+
+    Raises
+    ------
+    TypeError : there are no labels, and ``verb`` takes them so; and what ``evaluate`` raises.
+    """
+    if isinstance(y, str):
+        data, y = apart(data, y)
+    if y is None and model.is_raw(data):
+        y = labels_of_table(model, data)
+    if y is None:
+        raise TypeError(f"an array needs its labels: {verb}")
+    return _evaluate_array(model, data, y)
+
+
+def _evaluate_array(model: Model, X: object, y: object) -> tuple[AnyEvaluation, AnyPart]:
     if model.regression:
         return _evaluate_numbers(model, X, number_array(y))
     if model.multilabel:
@@ -271,10 +282,10 @@ def _evaluate_array(model: Model, X: object, y: object) -> AnyEvaluation:
     if scores.dtype.kind != "i":
         scores = scores.reshape(codes.size, -1)
     part.add(model, scores, class_positions(model, classes)[codes])
-    return _figures(model, classes, counts, part)
+    return _figures(model, classes, counts, part), part
 
 
-def _evaluate_labels(model: Model, X: object, y: object) -> LabelsEvaluation:
+def _evaluate_labels(model: Model, X: object, y: object) -> tuple[LabelsEvaluation, PartialLabels]:
     if not are_sets(y):
         raise TypeError("the model gives several labels a row: y is an indicator matrix [n, K], or a list for each row")
     sets = of_memory(y, model.classes_ if n_labels(y) == model.classes_.size else None)
@@ -287,10 +298,10 @@ def _evaluate_labels(model: Model, X: object, y: object) -> LabelsEvaluation:
     if len(scores) != n:
         raise ValueError(f"X has {len(scores)} rows and y has {n}")
     part.add_scores(scores, known.indptr, known.members)
-    return part.figures(model, sets)
+    return part.figures(model, sets), part
 
 
-def _evaluate_numbers(model: Model, X: object, labels: np.ndarray) -> RegressionEvaluation:
+def _evaluate_numbers(model: Model, X: object, labels: np.ndarray) -> tuple[RegressionEvaluation, PartialRegression]:
     if labels.size == 0:
         raise DataError("there are no rows to measure the model on")
     scores = model.decision_function(X)
@@ -298,7 +309,7 @@ def _evaluate_numbers(model: Model, X: object, labels: np.ndarray) -> Regression
         raise ValueError(f"X has {len(scores)} rows and y has {labels.size}")
     part = PartialRegression()
     part.add(model, scores.reshape(-1, 1), labels)
-    return part.figures(model)
+    return part.figures(model), part
 
 
 # In parts, wherever they are measured:
