@@ -85,11 +85,12 @@ class Choice(NamedTuple):
     """One of several words."""
 
     words: tuple[str, ...]
+    instead: str = ""  # of a word that is for other verbs
 
     def check(self, name: str, value: object) -> str:
         if value not in self.words:
             *others, last = (f'"{word}"' for word in self.words)
-            raise ValueError(f"{name} must be {', '.join(others)} or {last}, not {value!r}")
+            raise ValueError(f"{name} must be {', '.join(others)} or {last}, not {value!r}{self.instead}")
         return str(value)
 
 
@@ -565,9 +566,9 @@ OPTIONS = (
     ),
     Option(
         "on_bad_rows",
-        Choice(("error", "skip")),
+        Choice(("error", "skip"), '; "quarantine" needs files, whose bad rows bigclf.convert keeps'),
         "What to do with raw rows that cannot be used.",
-        '"skip" leaves them out; ``convert`` can also keep them in a file.',
+        '"skip" leaves them out, of files and of tables in memory; ``convert`` can also keep those of files in a file.',
         default="error", verbs=ALL, flag=False,
     ),
     Option(
