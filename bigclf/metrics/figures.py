@@ -15,6 +15,7 @@ import numpy as np
 from bigclf.compiled.jit import clock
 from bigclf.data.arrays import label_array, number_array
 from bigclf.data.dataset import Dataset, Stored, as_trained, require_classes
+from bigclf.data.label_lists import with_whole_labels
 from bigclf.data.label_sets import are_sets, n_labels, of_memory
 from bigclf.errors import DataError, MemoryBudgetError
 from bigclf.features.encode import is_columns
@@ -288,6 +289,7 @@ def _evaluate_array(model: Model, X: object, y: object) -> tuple[AnyEvaluation, 
 def _evaluate_labels(model: Model, X: object, y: object) -> tuple[LabelsEvaluation, PartialLabels]:
     if not are_sets(y):
         raise TypeError("the model gives several labels a row: y is an indicator matrix [n, K], or a list for each row")
+    y = with_whole_labels(y)
     sets = of_memory(y, model.classes_ if n_labels(y) == model.classes_.size else None)
     n = sets.rows.size
     if n == 0:
