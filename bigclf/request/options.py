@@ -317,6 +317,14 @@ OPTIONS = (
         Anything(),
         "Penalty, for methods that have several: l2, l1 or elastic_net, whose share of L1 is the parameter l1_ratio.",
         "None: the method's first one.",
+        verbs=("fit", "sweep", "plan"),
+    ),
+    Option(
+        "penalty",
+        Anything(),
+        "Penalty: l1 or elastic_net, whose share of L1 is the parameter l1_ratio, for exact zeros; or l2.",
+        'None: that of the method, l1 with algo="auto", with ``within`` l2.',
+        verbs=("path",), unsaid="l1; with --within l2; of a named method its first",
     ),
     Option(
         "C",
