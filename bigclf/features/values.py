@@ -553,6 +553,10 @@ def require_all(
         shown, hint = f"one, {known[0]!r}", _separated(lacking[0], known[0])
     else:
         hint = near(lacking[0], known) if len(lacking) == 1 else ""
+    if path is not None and {"indices", "values"} <= set(known):
+        hint = (
+            "; these are shards already, whose features are made: leave out --spec and the like (in Python features=)"
+        )
     if len(lacking) == 1:
         own = " (it should hold the labels)" if lacking[0] in labels else ""
         raise LackingColumns(
