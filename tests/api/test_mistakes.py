@@ -128,6 +128,26 @@ def test_bad_rows_of_arrays_are_to_be_left_out_of_them():
         bigclf.fit(X, Y, on_bad_rows="skip", progress=False)
 
 
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_the_label_of_files_may_be_named_beside_their_format(tmp_path, form):
+    frame = pd.DataFrame({"a": X[:, 0], "town": np.where(X[:, 1] > 0, "x", "y"), "status": Y})
+    path = tmp_path / f"t.{form}"
+    frame.to_csv(path, index=False) if form == "csv" else frame.to_parquet(path)
+    options = {"algo": "dcd", "progress": False, "memory": "300MB"}
+    plain = bigclf.fit(str(path), y="status", **options)
+    model = bigclf.fit(str(path), y="status", format=form, **options)
+    assert np.array_equal(model.coef_, plain.coef_) and model.classes_.tolist() == [0, 1]
+    told = message(SchemaError, bigclf.fit, str(path), y="nope", format=form, **options)
+    assert told.startswith("column nope: there is no such column")
+
+
+@pytest.mark.parametrize("name", ["output", "out"])
+def test_who_names_a_file_is_told_what_saves(name):
+    for call in (bigclf.fit, partial(bigclf.path, C=[1]), partial(bigclf.sweep, grid={"C": [1]})):
+        told = message(TypeError, call, X, Y, progress=False, **{name: "x"})
+        assert "no method has it; save what is returned: model.save(FILE), of sweep found.best_model.save(FILE)" in told
+
+
 def test_words_that_are_nearly_right_come_with_the_right_one():
     for call in (bigclf.fit, partial(bigclf.path, C=[1])):
         said = message(ValueError, call, X, Y, penalty="ridge", progress=False)
