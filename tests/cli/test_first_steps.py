@@ -94,6 +94,13 @@ def test_a_raw_table_beside_shards_is_to_be_appended(folder, tmp_path, monkeypat
         bigclf.fit(["week.parquet", "s"], progress=False)
 
 
+def test_parquet_without_a_label_is_told_of_commands_only(tmp_path):
+    pq.write_table(pa.table({"age": [1, 2, 3], "town": list("xyx")}), tmp_path / "t.parquet")
+    said = " ".join(run("fit", tmp_path / "t.parquet", "-o", tmp_path / "m")[2].split())
+    assert "say which column is to be predicted" in said and "bigclf.suggest" not in said
+    assert "`bigclf inspect FILE --suggest` lists all the columns" in said
+
+
 def test_fields_in_quotes_are_no_title(tmp_path):
     named = table(tmp_path / "named.csv", rows=[f'"x, {k}",{k % 7},{"yes" if k % 3 else "no"}' for k in range(60)])
     code, out, _ = run("inspect", named, "--suggest")
