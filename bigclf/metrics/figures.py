@@ -68,7 +68,8 @@ class Evaluation(Figures):
     f1 : for each class ``label, rows, precision, recall, f1``; macro_f1 their plain mean.
     confusion : counts [true][predicted], or None above 1000 classes; rows with unknown labels are not in it.
     auc, auc_bound : two classes: area under the ROC curve, ties counted half; the bound is 0 when it is exact.
-    log_loss : mean of -log(probability of the label), or None.
+    log_loss : mean of -log(probability of the label), or None; AUC, log loss and calibration error are of the rows
+        whose label the model knows.
     calibration_error : the expected calibration error, sum over the bins of ``reliability`` of their share of the rows
         times |share that is right - mean probability| (Naeini, Cooper, Hauskrecht, AAAI 2015), or None.
     reliability : of the rows with a known label, in 10 bins of equal width: of two classes by the probability of the
@@ -812,7 +813,7 @@ def _figures(model: Model, labels: np.ndarray, counts: np.ndarray, part: Partial
         unknown=unknown,
         unseen=part.unseen,
         weighted=part.weighed.figures(),
-        notes=_notes(model, unknown, part.unseen) + _given_away(model, correct, counts),
+        notes=_notes(model, unknown, part, auc is not None) + _given_away(model, correct, counts),
         majority=int(counts.max()) / part.n,
     )
 
@@ -835,12 +836,17 @@ def _unknown(model: Model, labels: np.ndarray, counts: np.ndarray) -> dict[objec
     return dict(zip(labels[lost].tolist(), counts[lost].tolist(), strict=True))
 
 
-def _notes(model: Model, unknown: dict[object, int], unseen: int) -> list[str]:
-    notes = []
+def _notes(model: Model, unknown: dict[object, int], part: PartialEvaluation, has_auc: bool) -> list[str]:
+    notes, unseen = [], part.unseen
     if unknown:
         names = ", ".join(repr(label) for label in list(unknown)[:5]) + ", ..." * (len(unknown) > 5)
         rows = sum(unknown.values())
-        notes.append(f"{rows:,} rows have labels that the model does not know ({names}); they count as wrong")
+        of_known = ["AUC"] * has_auc + ["log loss", "calibration error"] * (_log_loss(part) is not None)
+        *some, last = of_known or [""]
+        listed = f"{', '.join(some)} and {last}" if some else last
+        tells = "tells" if len(of_known) == 1 else "tell"
+        alone = f"; {listed} {tells} of the other {part.n - rows:,} alone" if of_known else ""
+        notes.append(f"{rows:,} rows have labels that the model does not know ({names}); they count as wrong{alone}")
     if unseen:
         notes.append(unseen_text(unseen, model.n_features))
     return notes
