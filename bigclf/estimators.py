@@ -17,6 +17,7 @@ from bigclf.api.fit import fit
 from bigclf.conversion.tables.raw_rows import table_block
 from bigclf.conversion.tables.suggest import Suggestion
 from bigclf.data.arrays import Arrays, no_numbers_text
+from bigclf.data.label_lists import are_no_matrix
 from bigclf.data.label_sets import are_sets
 from bigclf.errors import DataError
 from bigclf.features.encode import Finisher, learn, names_of
@@ -277,6 +278,7 @@ class LinearClassifier(ClassifierMixin, _Linear):
         TypeError, ValueError : parameters that have no effect, rows that make no sense; see ``bigclf.fit``.
         """
         if not is_stored(X):
+            _refuse_lists(y)
             with _naming_columns(X):
                 X, labels = validate_data(self, X, _there(self, y), multi_output=are_sets(y), **_ROWS)
             check_classification_targets(labels)
@@ -562,6 +564,15 @@ def _there(estimator: BaseEstimator, y: T) -> T:
         name = type(estimator).__name__
         raise ValueError(f"{name} requires y to be passed, but the target y is None; only shards bring their labels")
     return y
+
+
+def _refuse_lists(y: object) -> None:
+    """ValueError where every row has a list of labels, which scikit-learn's estimators take no longer."""
+    if are_no_matrix(y):
+        raise ValueError(
+            "y is a list of labels for each row, and scikit-learn's estimators take an indicator matrix [n, K]: "
+            "sklearn.preprocessing.MultiLabelBinarizer().fit_transform(y) makes one; bigclf.fit(X, y) takes the lists"
+        )
 
 
 def _seed(random_state: RandomState) -> int:

@@ -55,6 +55,7 @@ class Path:
         With ``within`` also ``low`` and ``high``, the values of C that the model serves, and ``within``: its objective
         is at most that share above the optimum of each of them.
     models : a ``Model`` for each value, with its own certificate.
+    penalty : ``"l1"``, ``"l2"`` or ``"elastic_net"``: what all of them were trained with.
     seconds, reads, memory, plan, converged, history : of the run.
     """
 
@@ -83,7 +84,13 @@ class Path:
             (f"{row['C']:.4g}", f"{row['nonzero']:,}", f"{row['objective']:,.7g}", f"{row['gap']:.1e}")
             for row in self.table
         ]
-        return texts.card("Path", {}, texts.grid(["C", "weights", "objective", "gap"], rows))
+        return texts.card(
+            "Path", {"penalty": self.penalty or ""}, texts.grid(["C", "weights", "objective", "gap"], rows)
+        )
+
+    @property
+    def penalty(self) -> str | None:
+        return (self.models[0].method.get("penalty") or "l2") if self.models else None
 
     @property
     def C(self) -> np.ndarray:
@@ -123,7 +130,8 @@ class Path:
 
     def as_json(self) -> dict[str, object]:
         """Everything but the models, in types that JSON knows."""
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "models"}
+        told = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "models"}
+        return told | {"penalty": self.penalty}
 
 
 @documented("path")

@@ -151,8 +151,9 @@ def show(found: Path, out: str) -> None:
     from rich import box
     from rich.table import Table
 
+    penalty = f", penalty {found.penalty}" if found.penalty else ""
     terminal.heading(out, f"{plural(len(found.table), 'value')}, {plural(found.reads, 'read')}, "
-                     f"{format_seconds(found.seconds)}")  # fmt: skip
+                     f"{format_seconds(found.seconds)}{penalty}")  # fmt: skip
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     ranges = all("low" in row for row in found.table)
     for name in ("C", "not 0", "objective", "gap", "epochs", *(("serves C", "within") if ranges else ())):
@@ -168,3 +169,6 @@ def show(found: Path, out: str) -> None:
     terminal.tables().print(table)
     if not found.converged:
         click.echo("  " + terminal.poor("not converged: stopped at the limits") + "; give more --epochs")
+    if models := paths_of(found, out)[len(FILES) :]:
+        several = f"  (the smallest C; model-{len(models)}.bigclf: the largest)" * (len(models) > 1)
+        click.echo(f"  next: {click.style(f'bigclf evaluate {models[0]} TEST_DATA', bold=True)}{several}")

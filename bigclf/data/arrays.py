@@ -12,6 +12,7 @@ import numpy as np
 
 from bigclf.data import label_sets
 from bigclf.data.chunk_table import Chunks, warn_of_numbers, warn_of_rare
+from bigclf.data.label_lists import with_whole_labels
 from bigclf.data.shards import rows_of_table
 from bigclf.errors import DataError
 from bigclf.maths.block import FAULTS, OK, Block, Entries, as_unsigned, check_rows, one_value_a_row, rows_of, writable
@@ -70,6 +71,7 @@ class Arrays:
         classes: np.ndarray | None = None,
     ) -> None:
         indptr, indices, values, self.n_features = csr_arrays(X)
+        y = with_whole_labels(y)
         self.sets = label_sets.of_memory(y) if not real_labels and label_sets.are_sets(y) else None
         if self.sets is not None:
             labels = np.arange(self.sets.rows.size)

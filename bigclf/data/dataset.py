@@ -9,6 +9,7 @@ import functools
 import hashlib
 import json
 import logging
+import shlex
 import sys
 import threading
 from collections import Counter
@@ -437,7 +438,10 @@ class Dataset:
     def _described(self) -> Known:
         """All facts from the footers; those that they do not have from one read, whose result is kept."""
         read = functools.partial(read_header, columns=self.columns, need_labels=self._need_labels)
-        headers = in_threads(read, self.files)
+        try:
+            headers = in_threads(read, self.files)
+        except SchemaError as error:
+            raise _told_of_shards(error, self.files[0]) from None
         for header in headers:
             check_alike(header, headers[0])
         self.layout = next((h.layout for h in headers if h.layout.values), headers[0].layout)
@@ -1100,3 +1104,18 @@ def class_codes(labels: pa.Array, classes: np.ndarray) -> np.ndarray:
         return np.full(values.size, -1)
     codes = np.minimum(np.searchsorted(classes, values), classes.size - 1)
     return np.where(classes[codes] == values, codes, -1)
+
+
+def _told_of_shards(error: SchemaError, first: str) -> SchemaError:
+    """The error of a file that holds no rows of features; of a raw table beside shards of ours, how to add it."""
+    if error.file in (None, first) or shards.WHICH not in error.message:
+        return error
+    facts = shards.read_facts(shards.claims(first), first) or {}
+    form = facts.get("features", {}).get("reader", {}).get("format")
+    if form is None:  # of nobody knows what, or not made of raw columns
+        return error
+    named = str(error.file) if form == "parquet" else f"{str(error.file).removesuffix('.parquet')}.{form}"
+    way = shlex.join(["bigclf", "convert", named, files.parent_directory(first), "--append"])
+    before = "" if form == "parquet" else f"these were made of {form}: write it as {form}, then "
+    return SchemaError(f"a raw table beside shards; {before}append its rows with `{way}` (append=True), and "
+                       "give the shards alone", file=error.file)  # fmt: skip

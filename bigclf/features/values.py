@@ -129,6 +129,28 @@ def apart(of: object, name: str) -> tuple[object, object]:
     return table.drop(name), table[name]
 
 
+def n_rows_of(of: object) -> int:
+    """How many rows a table has."""
+    table: Any = of
+    if isinstance(table, Mapping):
+        return max((len(column) for column in table.values()), default=0)
+    return int(
+        table.shape[0] if hasattr(table, "iloc") else table.num_rows if hasattr(table, "num_rows") else len(table)
+    )
+
+
+def rows_at(of: object, rows: np.ndarray) -> object:
+    """The rows of a table at these places: of pandas, Arrow or columns by name; Arrow of whatever gives that."""
+    import pyarrow as pa
+
+    table: Any = of
+    if hasattr(table, "iloc"):
+        return table.iloc[rows]
+    if isinstance(table, Mapping):
+        return {name: column.take(pa.array(rows)) for name, column in as_columns(table)[0].items()}
+    return (table.to_arrow() if hasattr(table, "to_arrow") else table).take(pa.array(rows))
+
+
 # Texts
 
 
@@ -548,6 +570,10 @@ def require_all(
         shown, hint = f"one, {known[0]!r}", _separated(lacking[0], known[0])
     else:
         hint = near(lacking[0], known) if len(lacking) == 1 else ""
+    if path is not None and {"indices", "values"} <= set(known):
+        hint = (
+            "; these are shards already, whose features are made: leave out --spec and the like (in Python features=)"
+        )
     if len(lacking) == 1:
         own = " (it should hold the labels)" if lacking[0] in labels else ""
         raise LackingColumns(

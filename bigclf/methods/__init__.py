@@ -39,6 +39,7 @@ OTHER_WORDS = {
     "warm_start": "init",
 }  # scikit-learn's, but for the first
 
+FOR_FILES = ("output", "out", "output_dir", "out_dir", "save", "save_to", "model_path", "filename")
 
 OTHER_LOSSES = {
     **dict.fromkeys(("log_loss", "log", "logloss", "cross_entropy", "binary_crossentropy", "deviance"), "logistic"),
@@ -275,6 +276,9 @@ def require_known(names: Iterable[str], options: Iterable[str] = ()) -> None:
 
 def _meant(name: str, known: Iterable[str]) -> str:
     """What to say in place of a word that no method has: another library's word for an option, or a near one."""
+    if name in FOR_FILES:
+        return ("; save what is returned: model.save(FILE), of sweep found.best_model.save(FILE), of path "
+                "found.models[0].save(FILE) and so on; found.as_json() is the table")  # fmt: skip
     return f"; bigclf calls it {OTHER_WORDS[name]}" if name in OTHER_WORDS else near(name, known)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from bigclf.compiled.jit import clock
 from bigclf.data.arrays import label_array, number_array
 from bigclf.data.dataset import Dataset, Stored, as_trained, require_classes
+from bigclf.data.label_lists import with_whole_labels
 from bigclf.data.label_sets import are_sets, n_labels, of_memory
 from bigclf.errors import DataError, MemoryBudgetError
 from bigclf.features.encode import is_columns
@@ -67,7 +68,8 @@ class Evaluation(Figures):
     f1 : for each class ``label, rows, precision, recall, f1``; macro_f1 their plain mean.
     confusion : counts [true][predicted], or None above 1000 classes; rows with unknown labels are not in it.
     auc, auc_bound : two classes: area under the ROC curve, ties counted half; the bound is 0 when it is exact.
-    log_loss : mean of -log(probability of the label), or None.
+    log_loss : mean of -log(probability of the label), or None; AUC, log loss and calibration error are of the rows
+        whose label the model knows.
     calibration_error : the expected calibration error, sum over the bins of ``reliability`` of their share of the rows
         times |share that is right - mean probability| (Naeini, Cooper, Hauskrecht, AAAI 2015), or None.
     reliability : of the rows with a known label, in 10 bins of equal width: of two classes by the probability of the
@@ -232,13 +234,7 @@ def evaluate(
         else:
             if bad is not None:
                 bad.check(model, data)
-            if isinstance(y, str):
-                data, y = apart(data, y)
-            if y is None and model.is_raw(data):
-                y = labels_of_table(model, data)
-            if y is None:
-                raise TypeError("an array needs its labels: evaluate(model, X, y)")
-            found = _evaluate_array(model, data, y)
+            found, _ = evaluate_in_memory(model, data, y)
         found.seconds = elapsed()
     return found
 
@@ -252,7 +248,24 @@ def _evaluate_shards(model: Model, dataset: Dataset, memory: int, progress: Watc
     return concluded(model, dataset, part)
 
 
-def _evaluate_array(model: Model, X: object, y: object) -> AnyEvaluation:
+def evaluate_in_memory(model: Model, data: object, y: object = None, verb: str = "evaluate(model, X, y)"
+                       ) -> tuple[AnyEvaluation, AnyPart]:  # fmt: skip
+    """The figures of an array or a table, whose labels are as in ``evaluate``, and what was summed for them.
+
+    Raises
+    ------
+    TypeError : there are no labels, and ``verb`` takes them so; and what ``evaluate`` raises.
+    """
+    if isinstance(y, str):
+        data, y = apart(data, y)
+    if y is None and model.is_raw(data):
+        y = labels_of_table(model, data)
+    if y is None:
+        raise TypeError(f"an array needs its labels: {verb}")
+    return _evaluate_array(model, data, y)
+
+
+def _evaluate_array(model: Model, X: object, y: object) -> tuple[AnyEvaluation, AnyPart]:
     if model.regression:
         return _evaluate_numbers(model, X, number_array(y))
     if model.multilabel:
@@ -271,12 +284,13 @@ def _evaluate_array(model: Model, X: object, y: object) -> AnyEvaluation:
     if scores.dtype.kind != "i":
         scores = scores.reshape(codes.size, -1)
     part.add(model, scores, class_positions(model, classes)[codes])
-    return _figures(model, classes, counts, part)
+    return _figures(model, classes, counts, part), part
 
 
-def _evaluate_labels(model: Model, X: object, y: object) -> LabelsEvaluation:
+def _evaluate_labels(model: Model, X: object, y: object) -> tuple[LabelsEvaluation, PartialLabels]:
     if not are_sets(y):
         raise TypeError("the model gives several labels a row: y is an indicator matrix [n, K], or a list for each row")
+    y = with_whole_labels(y)
     sets = of_memory(y, model.classes_ if n_labels(y) == model.classes_.size else None)
     n = sets.rows.size
     if n == 0:
@@ -287,10 +301,10 @@ def _evaluate_labels(model: Model, X: object, y: object) -> LabelsEvaluation:
     if len(scores) != n:
         raise ValueError(f"X has {len(scores)} rows and y has {n}")
     part.add_scores(scores, known.indptr, known.members)
-    return part.figures(model, sets)
+    return part.figures(model, sets), part
 
 
-def _evaluate_numbers(model: Model, X: object, labels: np.ndarray) -> RegressionEvaluation:
+def _evaluate_numbers(model: Model, X: object, labels: np.ndarray) -> tuple[RegressionEvaluation, PartialRegression]:
     if labels.size == 0:
         raise DataError("there are no rows to measure the model on")
     scores = model.decision_function(X)
@@ -298,7 +312,7 @@ def _evaluate_numbers(model: Model, X: object, labels: np.ndarray) -> Regression
         raise ValueError(f"X has {len(scores)} rows and y has {labels.size}")
     part = PartialRegression()
     part.add(model, scores.reshape(-1, 1), labels)
-    return part.figures(model)
+    return part.figures(model), part
 
 
 # In parts, wherever they are measured:
@@ -799,7 +813,7 @@ def _figures(model: Model, labels: np.ndarray, counts: np.ndarray, part: Partial
         unknown=unknown,
         unseen=part.unseen,
         weighted=part.weighed.figures(),
-        notes=_notes(model, unknown, part.unseen) + _given_away(model, correct, counts),
+        notes=_notes(model, unknown, part, auc is not None) + _given_away(model, correct, counts),
         majority=int(counts.max()) / part.n,
     )
 
@@ -822,12 +836,17 @@ def _unknown(model: Model, labels: np.ndarray, counts: np.ndarray) -> dict[objec
     return dict(zip(labels[lost].tolist(), counts[lost].tolist(), strict=True))
 
 
-def _notes(model: Model, unknown: dict[object, int], unseen: int) -> list[str]:
-    notes = []
+def _notes(model: Model, unknown: dict[object, int], part: PartialEvaluation, has_auc: bool) -> list[str]:
+    notes, unseen = [], part.unseen
     if unknown:
         names = ", ".join(repr(label) for label in list(unknown)[:5]) + ", ..." * (len(unknown) > 5)
         rows = sum(unknown.values())
-        notes.append(f"{rows:,} rows have labels that the model does not know ({names}); they count as wrong")
+        of_known = ["AUC"] * has_auc + ["log loss", "calibration error"] * (_log_loss(part) is not None)
+        *some, last = of_known or [""]
+        listed = f"{', '.join(some)} and {last}" if some else last
+        tells = "tells" if len(of_known) == 1 else "tell"
+        alone = f"; {listed} {tells} of the other {part.n - rows:,} alone" if of_known else ""
+        notes.append(f"{rows:,} rows have labels that the model does not know ({names}); they count as wrong{alone}")
     if unseen:
         notes.append(unseen_text(unseen, model.n_features))
     return notes

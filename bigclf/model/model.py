@@ -100,6 +100,7 @@ MANY_CLASSES = 1000
 DENSE_SHARE = 0.5  # of the machine's memory, for the weights of all of very many features as one array
 PROBABILITY_LOSSES = ("logistic",)
 MOST_SHOWN = 10  # classes that a notebook lists
+MOST_NAMED = 3  # models in a directory
 _DTYPES: dict[str, np.dtype] = {"F64": np.dtype("<f8"), "F32": np.dtype("<f4"), "I64": np.dtype("<i8"),
                                 "I32": np.dtype("<i4"), "U8": np.dtype("u1"), "U16": np.dtype("<u2"),
                                 "U32": np.dtype("<u4")}  # fmt: skip
@@ -1068,7 +1069,14 @@ def _require_file(name: str) -> None:
         instead = f"did you mean {found!r}?" if found else f"nearest directory is {files.nearest_directory(name)}"
         raise ModelFormatError(f"{name}: no such file; {instead}")
     if files.is_directory(name):
-        raise ModelFormatError(f"{name}: a directory; a model is one file")
+        inside = sorted((one for one in files.list_directory(name) if one.endswith(".bigclf")), key=_by_number)
+        shown = ", ".join(files.join(name, one) for one in inside[:MOST_NAMED]) + ", ..." * (len(inside) > MOST_NAMED)
+        raise ModelFormatError(f"{name}: a directory; a model is one file" + f": {shown}" * bool(inside))
+
+
+def _by_number(name: str) -> tuple[int, str]:
+    """Names that end in numbers by these: model-2 before model-10."""
+    return len(name), name
 
 
 def _add_state(digest: hashlib.blake2b, state: dict[str, np.ndarray]) -> None:

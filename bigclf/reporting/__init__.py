@@ -9,11 +9,12 @@ import os
 from typing import TYPE_CHECKING, TypedDict
 
 from bigclf import files
+from bigclf.api.evaluate import is_elsewhere, on_disk
 from bigclf.errors import DataError, RunError
 from bigclf.files.apart import keep_apart
 from bigclf.metrics import figures
 from bigclf.model.explanations import explain
-from bigclf.model.model import Model, load
+from bigclf.model.model import Model, is_stored, load
 from bigclf.model.raw_input import BadRows, as_shards, left_out
 from bigclf.progress import Record, Watcher, watcher
 from bigclf.reporting.content import Measured, Subject, page_of
@@ -22,7 +23,6 @@ from bigclf.training.records.run_record import read_history, read_run
 from bigclf.units import parse_bytes
 
 if TYPE_CHECKING:
-    from bigclf.data.dataset import Stored
     from bigclf.model.explanations import Explanation, NamesGiven
 
 
@@ -39,7 +39,7 @@ class Report(TypedDict):
 
 
 def report(
-    thing: Model | str | os.PathLike[str], out: str | os.PathLike[str], data: Stored | Measured | None = None, *,
+    thing: Model | str | os.PathLike[str], out: str | os.PathLike[str], data: object = None, y: object = None, *,
     names: NamesGiven | None = None, memory: str | int = "1GB", overwrite: bool = False,
     progress: Watcher | None = None, title: str | None = None,
 ) -> Report:  # fmt: skip
@@ -49,8 +49,8 @@ def report(
     ----------
     thing : a ``Model`` (with its history where ``fit`` has just made it), the path of one, or a run directory.
     out : the HTML file.
-    data : labelled shards to measure the model on, as in ``evaluate`` (or what ``measured`` gave); None: the report is
-        about the training alone.
+    data, y : labelled rows to measure the model on, shards, an array or a table, as in ``evaluate`` (or what
+        ``measured`` gave); None: the report is about the training alone.
     names : of the features, as in ``Model.explain``.
     memory : bound of what measuring allocates.
     overwrite : replace ``out``.   title : of the page; None: the name of ``thing``.
@@ -64,16 +64,19 @@ def report(
     ------
     RunError : ``out`` exists or is an input, or a run that has no model yet is to be measured.
     DataError : ``thing`` is neither, or is damaged.
+    TypeError : labels without rows, or rows without labels.
     """
     name = str(out)
     keep_apart([data], [thing], written=[name])
     if files.exists(name) and not overwrite:
         raise RunError(f"{name} already exists; add overwrite=True to replace it")
+    if data is None and y is not None:
+        raise TypeError("y has no effect without data: report(thing, out, X, y)")
     subject = subject_of(thing, title)
     if data is not None:
         if subject.model is None:
             raise RunError(f"{thing}: the run has no model yet, so that there is nothing to measure")
-        found = data if isinstance(data, Measured) else measured(subject.model, data, memory, progress)
+        found = data if isinstance(data, Measured) else measured(subject.model, data, memory, progress, y=y)
         subject = subject._replace(measured=found)
     subject = subject._replace(explained=explained(subject.model, names))
     page = page_of(subject)
@@ -111,10 +114,19 @@ def history_of(directory: str) -> list[Record]:
 
 
 def measured(
-    model: Model, data: Stored, memory: str | int = "1GB", progress: Watcher | None = None, bad: BadRows | None = None
-) -> Measured:
-    """Figures of the model on labelled shards, and what curves are made of."""
+    model: Model, data: object, memory: str | int = "1GB", progress: Watcher | None = None, bad: BadRows | None = None,
+    y: object = None,
+) -> Measured:  # fmt: skip
+    """Figures of the model on labelled rows, as ``evaluate`` takes them, and what curves are made of."""
     where, progress = data_text(data), watcher(progress)
+    if is_elsewhere(data):
+        with on_disk(model, data, y) as written:
+            return measured(model, written, memory, progress, bad)._replace(data=where)
+    if not is_stored(data):
+        judged, summed = figures.evaluate_in_memory(model, data, y, "report(model, out, X, y)")
+        return Measured(judged, getattr(summed, "ranking", None), where)
+    if y is not None:
+        raise TypeError("shards have their own labels: y has no effect")
     with as_shards(model, data, memory, bad) as rows:
         dataset = figures.rows_to_measure(model, rows, data)
         exact = figures.exact_auc_fits(model, dataset, parse_bytes(memory))
@@ -129,6 +141,8 @@ def measured(
 
 def data_text(data: object, most: int = 3) -> str:
     """Where rows come from, in a line."""
+    if not is_stored(data):
+        return f"rows in memory ({type(data).__name__})"
     names = data.files if hasattr(data, "files") else data if isinstance(data, (list, tuple)) else [data]
     return ", ".join(map(str, names[:most])) + " ..." * (len(names) > most)
 

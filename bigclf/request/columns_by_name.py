@@ -70,6 +70,9 @@ def _of_label(request: Request) -> Request:
     data, y = request.data, request.y
     if isinstance(y, str) and request["features"] is not None:
         return request.having(features=_labelled(request["features"], y), y=None)
+    form = request["format"]
+    if isinstance(y, str) and form in COLUMNS and form != "text" and is_stored(data) and not isinstance(data, Dataset):
+        return request.having(features=suggest(data, {"format": form}, y).spec(), y=None)
     if any(request[name] is not None for name in ("features", "format", "hash_bits")):
         return request
     if values.is_table(data):

@@ -35,6 +35,7 @@ from bigclf.data.numbering import MANY, AnyRows, numbered
 from bigclf.features.spec import parse
 from bigclf.model.model import Model, is_stored
 from bigclf.model.raw_input import BadRows, have_several_labels, of_columns
+from bigclf.request.bad_rows_of_tables import without_bad_rows
 from bigclf.request.columns_by_name import by_name
 from bigclf.request.request import Request
 from bigclf.training.records.run_directory import features_before
@@ -176,6 +177,7 @@ class Matrix(NamedTuple):
     y: Any
     sample_weight: Any
     numbering: Numbering
+    said: list[str]
     far: bool = True
 
     def counts(self) -> Shape:
@@ -218,6 +220,7 @@ class Matrix(NamedTuple):
 
     def rows(self, groups: int, real_labels: bool) -> Arrays:
         found = Arrays(self.data, self.y, self.sample_weight, least_chunks=groups, real_labels=real_labels)
+        found.warnings += self.said
         return self.numbering.of(found)
 
 
@@ -295,22 +298,31 @@ def open_rows(request: Request) -> Iterator[tuple[Found, Request]]:
     with contextlib.ExitStack() as stack:
         if is_collected(request.data):
             request = stack.enter_context(_written_down(request))
-        request = by_name(stack.enter_context(_validating(request)))
+        request, said = without_bad_rows(by_name(stack.enter_context(_validating(request))))
         if any(request[name] is not None for name in ("features", "format", "hash_bits")):
             several = tell_several_labels(request["features"], request["format"], request.data)
             refuse_several_labels(request.verb, several)
             request = _of_columns(request)
         elif _bad_rows(request) != BadRows():
-            raise ValueError('on_bad_rows must be "error" when training on shards, and max_bad_fraction is not theirs; '
-                             "convert can skip or quarantine bad rows")  # fmt: skip
-        yield _found(request, stack), request
+            what, way = (
+                ("shards", "convert can skip or quarantine bad rows")
+                if is_stored(request.data)
+                else (
+                    "arrays",
+                    "leave the rows that are bad out of X and y, or give a table, whose bad rows can be skipped",
+                )
+            )
+            raise ValueError(f'on_bad_rows must be "error" when training on {what}, and max_bad_fraction is not '
+                             f"theirs; {way}")  # fmt: skip
+        yield _found(request, stack, said), request
 
 
-def _found(request: Request, stack: contextlib.ExitStack) -> Found:
-    """The one place that asks what data are."""
+def _found(request: Request, stack: contextlib.ExitStack, said: list[str]) -> Found:
+    """The one place that asks what data are. ``said`` : warnings of rows in memory that were left out."""
     data, columns, numbering = request.data, request["columns"], _numbering(request)
     beside = {"y": request.y, "sample_weight": request["sample_weight"]}
     if isinstance(data, Arrays):
+        data.warnings += said
         return Ready(data, numbering)
     if is_stored(data):
         _refuse(beside, "files: they hold the columns label and weight themselves")
@@ -323,7 +335,7 @@ def _found(request: Request, stack: contextlib.ExitStack) -> Found:
     if request.y is None:
         raise TypeError("a matrix needs its labels: fit(X, y)")
     _refuse({"columns": columns}, "a matrix: it names the columns of Parquet files")
-    return Matrix(data, request.y, request["sample_weight"], numbering)
+    return Matrix(data, request.y, request["sample_weight"], numbering, said)
 
 
 def _numbering(request: Request) -> Numbering:

@@ -85,11 +85,12 @@ class Choice(NamedTuple):
     """One of several words."""
 
     words: tuple[str, ...]
+    instead: str = ""  # of a word that is for other verbs
 
     def check(self, name: str, value: object) -> str:
         if value not in self.words:
             *others, last = (f'"{word}"' for word in self.words)
-            raise ValueError(f"{name} must be {', '.join(others)} or {last}, not {value!r}")
+            raise ValueError(f"{name} must be {', '.join(others)} or {last}, not {value!r}{self.instead}")
         return str(value)
 
 
@@ -316,6 +317,14 @@ OPTIONS = (
         Anything(),
         "Penalty, for methods that have several: l2, l1 or elastic_net, whose share of L1 is the parameter l1_ratio.",
         "None: the method's first one.",
+        verbs=("fit", "sweep", "plan"),
+    ),
+    Option(
+        "penalty",
+        Anything(),
+        "Penalty: l1 or elastic_net, whose share of L1 is the parameter l1_ratio, for exact zeros; or l2.",
+        'None: that of the method, l1 with algo="auto", with ``within`` l2.',
+        verbs=("path",), unsaid="l1; with --within l2; of a named method its first",
     ),
     Option(
         "C",
@@ -565,9 +574,9 @@ OPTIONS = (
     ),
     Option(
         "on_bad_rows",
-        Choice(("error", "skip")),
+        Choice(("error", "skip"), '; "quarantine" needs files, whose bad rows bigclf.convert keeps'),
         "What to do with raw rows that cannot be used.",
-        '"skip" leaves them out; ``convert`` can also keep them in a file.',
+        '"skip" leaves them out, of files and of tables in memory; ``convert`` can also keep those of files in a file.',
         default="error", verbs=ALL, flag=False,
     ),
     Option(

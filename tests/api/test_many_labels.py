@@ -1,5 +1,6 @@
 """Rows with several labels each: lists in Parquet, indicators, figures, predictions, and what cannot be used."""
 
+import io
 import signal
 
 import numpy as np
@@ -10,8 +11,8 @@ import scipy.sparse as sp
 from click.testing import CliRunner
 from making import of_older_version
 from sklearn import metrics
-from sklearn.datasets import dump_svmlight_file
-from sklearn.preprocessing import normalize
+from sklearn.datasets import dump_svmlight_file, load_svmlight_file
+from sklearn.preprocessing import MultiLabelBinarizer, normalize
 
 import bigclf
 from bigclf.cli import main
@@ -251,6 +252,30 @@ def test_several_labels_are_refused_before_anything_is_compiled_or_converted(tra
             verb(data, **how, **more, progress=False)
     with pytest.raises(TypeError, match=f"{verb.__name__} does not take rows with several labels"):
         verb(X, y, **how, progress=False)
+
+
+def test_lists_of_whole_floats_are_those_of_integers():
+    X, y = load_svmlight_file(io.BytesIO(b"1,2 1:1\n2 2:1\n1 1:1 2:1\n 3:1\n"), multilabel=True)
+    assert isinstance(y[0][0], float)
+    model = bigclf.fit(X, y, algo="dcd", progress=False)
+    whole = bigclf.fit(X, [[int(one) for one in row] for row in y], algo="dcd", progress=False)
+    assert model.classes_.tolist() == [1, 2] and model.classes_.dtype.kind == "i"
+    assert np.array_equal(model.coef_, whole.coef_)
+    figures = bigclf.evaluate(model, X, y)
+    assert (
+        figures["subset_accuracy"]
+        == bigclf.evaluate(model, X, [[int(one) for one in row] for row in y])["subset_accuracy"]
+    )
+    with pytest.raises(DataError, match="all whole numbers or all texts, not float"):
+        bigclf.fit(X, [(1.5,), (1.0,), (), ()], algo="dcd", progress=False)
+
+
+@pytest.mark.parametrize("y", [[[1, 2], [2], []], [["a", "b"], ["b", "c"], ["a", "c"]], [(1, 2), (2, 3), (1, 3)]])
+def test_the_estimator_asks_for_a_matrix_in_the_place_of_lists(y):
+    with pytest.raises(ValueError, match=r"indicator matrix \[n, K\]: sklearn.preprocessing.MultiLabelBinarizer"):
+        bigclf.LinearClassifier("dcd").fit(np.eye(3), y)
+    matrix = MultiLabelBinarizer().fit_transform(y)
+    assert bigclf.LinearClassifier("dcd").fit(np.eye(3), matrix.tolist()).predict(np.eye(3)).shape == matrix.shape
 
 
 def test_indicators_that_are_none_are_refused():

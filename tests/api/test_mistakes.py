@@ -85,6 +85,69 @@ def test_rows_that_are_bad_for_another_reason_come_with_what_leaves_them_out(tmp
     )
 
 
+def table_without_some_labels(raw):
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1]})
+    if raw:
+        frame["city"] = np.where(X[:, 2] > 0, "x", "y")
+    status = np.where(X[:, 0] > 0, "yes", "no").astype(object) if raw else (X[:, 0] > 0).astype(float)
+    status[[3, 7]] = None if raw else np.nan
+    return frame.assign(status=status)
+
+
+@pytest.mark.parametrize("raw", [True, False])
+@pytest.mark.parametrize("beside", [True, False])
+@pytest.mark.parametrize("arrow", [True, False])
+def test_rows_of_tables_without_a_label_are_skipped_as_those_of_files(raw, beside, arrow):
+    frame = table_without_some_labels(raw)
+    weights = np.linspace(1, 2, len(frame))
+    weights[5] = np.nan
+    kept = np.delete(np.arange(len(frame)), [3, 5, 7])
+    options = {"algo": "dcd", "memory": "100MB", "progress": False}
+    wanted = bigclf.fit(frame.iloc[kept], y="status", sample_weight=weights[kept], **options)
+
+    def fit(**more):
+        y = frame["status"] if beside else "status"
+        rows = frame.drop(columns="status") if beside else frame
+        rows = pa.Table.from_pandas(rows) if arrow else rows
+        return bigclf.fit(rows, y=y, sample_weight=weights, **options, **more)
+
+    model = fit(on_bad_rows="skip", max_bad_fraction=0.05)
+    assert np.array_equal(model.coef_, wanted.coef_) and model.classes_.tolist() == wanted.classes_.tolist()
+    (said,) = [text for text in model.result_.warnings if "left out" in text]
+    assert said.startswith("3 bad rows were left out: 2 as in row 3: the label is missing; 1 in row 5: the weight is")
+    with pytest.raises(DataError, match="3 of 60 rows are bad, more than the 0.01 that max_bad_fraction allows"):
+        fit(on_bad_rows="skip")
+    with pytest.raises(DataError, match="row 3.*missing|row 3.*NaN"):
+        fit()
+    with pytest.raises(ValueError, match='"quarantine" needs files'):
+        fit(on_bad_rows="quarantine")
+
+
+def test_bad_rows_of_arrays_are_to_be_left_out_of_them():
+    with pytest.raises(ValueError, match="when training on arrays.*leave the rows that are bad out of X and y"):
+        bigclf.fit(X, Y, on_bad_rows="skip", progress=False)
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_the_label_of_files_may_be_named_beside_their_format(tmp_path, form):
+    frame = pd.DataFrame({"a": X[:, 0], "town": np.where(X[:, 1] > 0, "x", "y"), "status": Y})
+    path = tmp_path / f"t.{form}"
+    frame.to_csv(path, index=False) if form == "csv" else frame.to_parquet(path)
+    options = {"algo": "dcd", "progress": False, "memory": "300MB"}
+    plain = bigclf.fit(str(path), y="status", **options)
+    model = bigclf.fit(str(path), y="status", format=form, **options)
+    assert np.array_equal(model.coef_, plain.coef_) and model.classes_.tolist() == [0, 1]
+    told = message(SchemaError, bigclf.fit, str(path), y="nope", format=form, **options)
+    assert told.startswith("column nope: there is no such column")
+
+
+@pytest.mark.parametrize("name", ["output", "out"])
+def test_who_names_a_file_is_told_what_saves(name):
+    for call in (bigclf.fit, partial(bigclf.path, C=[1]), partial(bigclf.sweep, grid={"C": [1]})):
+        told = message(TypeError, call, X, Y, progress=False, **{name: "x"})
+        assert "no method has it; save what is returned: model.save(FILE), of sweep found.best_model.save(FILE)" in told
+
+
 def test_words_that_are_nearly_right_come_with_the_right_one():
     for call in (bigclf.fit, partial(bigclf.path, C=[1])):
         said = message(ValueError, call, X, Y, penalty="ridge", progress=False)

@@ -866,6 +866,25 @@ def test_a_path_leaves_no_models_of_another_grid(place, tmp_path):
     assert "model-1.bigclf already exists; add --overwrite" in error_of(*words, "0.1", code=1)
 
 
+@pytest.mark.parametrize(("more", "penalty"), [((), "l1"), (("--penalty", "l2"), "l2"), (("--within", "0.9"), "l2")])
+def test_a_path_says_its_penalty_and_what_to_do_with_its_models(place, tmp_path, more, penalty):
+    out = tmp_path / "p"
+    said, _ = bigclf("path", place / "shards", "-o", out, "--C", "0.01,0.1", "--tol", "0.5", *more)
+    last = max(name for name in os.listdir(out) if name.startswith("model"))
+    assert f", penalty {penalty}\n" in said and f"next: bigclf evaluate {out}/model-1.bigclf TEST_DATA" in said
+    assert (f"(the smallest C; {last}: the largest)" in said) == (last != "model-1.bigclf")
+    assert json.loads((out / "path.json").read_text())["penalty"] == penalty
+    assert said.splitlines()[-1] == bigclf("inspect", out)[0].splitlines()[-1]
+    told = error_of("evaluate", out, place / "shards", code=3)
+    assert f"a directory; a model is one file: {out}/model-1.bigclf" in told
+
+
+def test_the_help_of_path_says_the_penalty_that_it_has():
+    assert "[default: l1; with --within l2; of a named method its first]" in " ".join(
+        bigclf("path", "--help")[0].split()
+    )
+
+
 def test_a_run_without_checkpoints_is_not_said_to_go_on(place, tmp_path, monkeypatch):
     fills_up(monkeypatch, tmp_path / "m.run" / "state-")
     out, _ = bigclf("fit", place / "shards", "-o", tmp_path / "m", "--tol", "1e-9", "--epochs", 1, code=4)

@@ -70,6 +70,37 @@ def test_lines_before_a_table_are_named_and_can_be_skipped(folder, tmp_path):
             "reader": {"format": "jsonl", "skip_lines": 1}})  # fmt: skip
 
 
+def test_shards_given_a_spec_are_told_to_be_shards(folder, tmp_path):
+    assert run("convert", folder / "people.csv", tmp_path / "s", "--label", "answer")[0] == 0
+    (tmp_path / "spec.yaml").write_text("label: answer\nfeatures:\n- numeric: age\n- categorical: town\n")
+    code, _, said = run("fit", tmp_path / "s", "--spec", tmp_path / "spec.yaml", "-o", tmp_path / "m")
+    assert code == 3 and "these are shards already, whose features are made: leave out --spec" in " ".join(said.split())
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_a_raw_table_beside_shards_is_to_be_appended(folder, tmp_path, monkeypatch, form):
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa_csv.read_csv(folder / "people.csv"), "week.parquet")
+    table(tmp_path / "week.csv")
+    before = folder / "people.csv" if form == "csv" else "week.parquet"
+    assert run("convert", before, "s", "--label", "answer")[0] == 0
+    code, _, said = run("fit", "s", "week.parquet", "-o", "m")
+    said = " ".join(said.split())
+    assert code == 3 and "week.parquet: a raw table beside shards; " in said
+    assert ("these were made of csv: write it as csv, then append" in said) == (form == "csv")
+    way = re.search("`bigclf (convert [^`]*)`", said)[1].split()
+    assert way[1] == f"week.{form}" and run(*way)[0] == 0 and run("fit", "s", "-o", "m")[0] == 0
+    with pytest.raises(SchemaError, match="say which column"):  # there are no shards in front
+        bigclf.fit(["week.parquet", "s"], progress=False)
+
+
+def test_parquet_without_a_label_is_told_of_commands_only(tmp_path):
+    pq.write_table(pa.table({"age": [1, 2, 3], "town": list("xyx")}), tmp_path / "t.parquet")
+    said = " ".join(run("fit", tmp_path / "t.parquet", "-o", tmp_path / "m")[2].split())
+    assert "say which column is to be predicted" in said and "bigclf.suggest" not in said
+    assert "`bigclf inspect FILE --suggest` lists all the columns" in said
+
+
 def test_fields_in_quotes_are_no_title(tmp_path):
     named = table(tmp_path / "named.csv", rows=[f'"x, {k}",{k % 7},{"yes" if k % 3 else "no"}' for k in range(60)])
     code, out, _ = run("inspect", named, "--suggest")

@@ -104,6 +104,44 @@ def test_evaluate_and_fit_write_one_too(stored):
     assert "leave out --workers" in error_of(*words, code=2)
 
 
+@pytest.mark.parametrize("kind", ["frame", "named", "array", "stream"])
+def test_rows_in_memory_are_measured_as_files_are(stored, tmp_path, kind):
+    import pandas as pd
+    import pyarrow as pa
+
+    x, y = random_rows(300, D, 0.4)
+    frame = pd.DataFrame(x.toarray(), columns=[f"c{j}" for j in range(D)])
+    model = fit(frame, y, loss="logistic", memory="100MB", progress=False)
+    rows = {
+        "frame": (frame, y),
+        "named": (frame.assign(won=y), "won"),
+        "array": (x, y),
+        "stream": (pa.RecordBatchReader.from_batches(*batches_of(frame.assign(won=y))), "won"),
+    }[kind]
+    told = report(model, tmp_path / "r.html", *rows)
+    assert "evaluation" in told["sections"]
+    figures, text = evaluate(model, x, y), " ".join(checked(tmp_path / "r.html").text)
+    assert f"{figures.auc:.5f}" in text and "ROC" in text and f"rows in memory ({type(rows[0]).__name__})" in text
+
+
+def batches_of(frame):
+    import pyarrow as pa
+
+    table = pa.Table.from_pandas(frame)
+    return table.schema, table.to_batches(max_chunksize=100)
+
+
+def test_rows_without_labels_and_labels_without_rows_are_refused(stored, tmp_path):
+    x, y = random_rows(30, D, 0.4)
+    with pytest.raises(TypeError, match=r"needs its labels: report\(model, out, X, y\)"):
+        report(stored / "m", tmp_path / "r.html", x)
+    with pytest.raises(TypeError, match="y has no effect without data"):
+        report(stored / "m", tmp_path / "r.html", y=y)
+    with pytest.raises(TypeError, match="shards have their own labels"):
+        report(stored / "m", tmp_path / "r.html", str(stored / "two"), y)
+    assert not (tmp_path / "r.html").exists()
+
+
 def test_a_job_writes_one(stored, monkeypatch):
     monkeypatch.chdir(stored)
     (stored / "job.yaml").write_text(

@@ -164,6 +164,27 @@ def test_labels_the_model_does_not_know_count_as_wrong(tmp_path):
     assert figures.auc == pytest.approx(roc_auc_score(y[known], model.decision_function(X)[known]))
 
 
+@pytest.mark.parametrize("stored", [True, False])
+def test_it_is_said_which_figures_are_of_the_rows_with_known_labels_alone(tmp_path, stored):
+    X = matrix()
+    y = np.random.default_rng(3).choice([-1, 1, 7], 400)
+
+    def told(model, y):
+        return (
+            evaluate(model, shards(X, y, tmp_path / "s", overwrite=True)) if stored else evaluate(model, X, y)
+        ).notes
+
+    n, model = int((y != 7).sum()), make()
+    (note,) = told(model, y)
+    assert note.endswith(f"(7); they count as wrong; AUC tells of the other {n} alone")
+    model.method["loss"] = "logistic"
+    (note,) = told(model, y)
+    assert note.endswith(f"they count as wrong; AUC, log loss and calibration error tell of the other {n} alone")
+    (note,) = told(model, np.where(y == 1, 1, 7))
+    assert note.endswith(f"; log loss and calibration error tell of the other {int((y == 1).sum())} alone")
+    assert told(model, np.where(y == 7, 1, y)) == []
+
+
 def test_rows_of_which_no_label_is_known_are_refused_by_file_and_column(tmp_path):
     model, X = make(), matrix()
     strings = np.where(np.arange(400) % 2, "yes", "no")

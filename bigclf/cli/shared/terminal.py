@@ -131,7 +131,7 @@ def _as_flags(text: str) -> str:
     text = re.sub(named, lambda found: "--columns " + re.sub(r'[{}" ]', "", found[0][8:]).replace(":", "="), text)
     text = re.sub(r"\bcolumns=(?: |(?=\w+=\.\.\.))", "--columns ", text)
     text = re.sub(r"\by='([^']*)'", r"--label \1", text)
-    text = text.replace("bigclf.suggest shows", "`bigclf inspect FILE --suggest` shows")
+    text = re.sub(r"\bbigclf\.suggest (?=shows|lists)", "`bigclf inspect FILE --suggest` ", text)
     return text.replace("overwrite=True", "--overwrite").replace('y="COLUMN"', "--label COLUMN")
 
 
