@@ -33,6 +33,7 @@ STEPS = 6  # after the first, which furnishes the directory: five commands, and 
 FILES = {  # a result and what its files begin with
     "s": ("s/",), "m": ("m.bigclf",), "w": ("w/model", "w/results"), "csv": ("p.csv",), "p": ("p/",), "e": ("e.json",),
     "c": ("c.bigclf",), "x": ("x.py", "x.npz"), "liblinear": ("m.liblinear",), "parts": ("parts/",),
+    "q": ("q/model", "q/path"), "r": ("r.html",),
 }  # fmt: skip
 READ = {"s": "{out}/s", "m": "{out}/m.bigclf", "c": "{out}/c.bigclf", "data": "{data}", "model": "{model}",
         "text": "{text}"}  # fmt: skip
@@ -76,6 +77,11 @@ def sweep():
     return line([*words, "--checkpoint-every", "0"], "w", run="w/run", resumes=True)
 
 
+def path():
+    words = ["path", "{data}", "-o", "{out}/q", "--C", "0.1,1", "--tol", "0.3"]
+    return line(words, "q", run="q/run", resumes=True)
+
+
 def predict(model, data, to):
     path = {"csv": "{out}/p.csv", "p": "{out}/p"}[to]
     return line(["predict", READ[model], READ[data], "-o", path], to, model, data)
@@ -92,6 +98,10 @@ def calibrate(model):
 def export(model, to):
     path = {"x": "{out}/x", "liblinear": "{out}/m.liblinear"}[to]
     return line(["export", READ[model], path, "--to", {"x": "numpy"}.get(to, to)], to, model)
+
+
+def report(model):
+    return line(["report", READ[model], "-o", "{out}/r.html", "--data", "{data}"], "r", model)
 
 
 def split(data):
@@ -164,7 +174,7 @@ def contents(ground, makes=None):
     found = kills.content(ground.out)[0]
     if makes is None:
         return {name: digest for name, digest in found.items() if name not in MINE and ".run/" not in name
-                and not name.startswith(("run/", "w/run/"))}  # fmt: skip
+                and not name.startswith(("run/", "w/run/", "q/run/"))}  # fmt: skip
     return {name: digest for name, digest in found.items() if name.startswith(FILES[makes]) and ".run/" not in name}
 
 
@@ -237,6 +247,14 @@ class Sequence(RuleBasedStateMachine):
     @rule(how=how, fault=fault)
     def sweep(self, how, fault):
         self.give(sweep(), how, fault)
+
+    @rule(how=how, fault=fault)
+    def path(self, how, fault):
+        self.give(path(), how, fault)
+
+    @rule(model=model, how=how, fault=fault)
+    def report(self, model, how, fault):
+        self.give(report(model), how, fault)
 
     @rule(model=model, data=data, to=st.sampled_from(["csv", "p"]), how=how, fault=fault)
     def predict(self, model, data, to, how, fault):
