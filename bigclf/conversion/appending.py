@@ -125,7 +125,7 @@ def new_labels(before: Dataset | None, after: Dataset) -> list[str]:
     """A warning of labels that the shards did not have ``before``: classes of their own, which may be misspelt."""
     if before is None or before.classes is None or after.classes is None:
         return []
-    known = before.classes.tolist()
+    known = {*before.classes.tolist()}
     new = [label for label in after.classes.tolist() if label not in known]
     if not new:
         return []

@@ -424,9 +424,13 @@ def are_numbered(features: Mapping[str, object]) -> bool:
 
 
 def are_counted(names: Sequence[str]) -> bool:
-    """Whether names of columns count them, from 0 or 1, perhaps after one word: 0 1 2, or f1 f2 f3."""
+    """Whether names of columns count them, from 0 or 1, perhaps after one word: 0 1 2, f1 f2 f3, or f01 f02."""
     word = names[0].rstrip("0123456789") if names else ""
-    return any(all(name == f"{word}{k}" for k, name in enumerate(names, first)) for first in (0, 1))
+    told = [name.removeprefix(word) for name in names if name.startswith(word)]
+    if len(told) < len(names) or not all(text.isascii() and text.isdigit() for text in told):
+        return False
+    counts = [*map(int, told)]
+    return any(counts == [*range(first, first + len(names))] for first in (0, 1))
 
 
 def require_named(columns: object, features: Mapping[str, object], path: str | None) -> None:

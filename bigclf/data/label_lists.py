@@ -20,6 +20,8 @@ def are_no_matrix(y: object) -> bool:
     if not are_lists(y):
         return False
     rows = [list(row) if hasattr(row, "__iter__") else [] for row in cast(Iterable[object], y)]
+    if {len(row) for row in rows} == {1}:  # a column of labels, which scikit-learn takes
+        return False
     return len({len(row) for row in rows}) > 1 or not all(one in (0, 1) for row in rows for one in row)
 
 

@@ -307,8 +307,11 @@ def unknown_warnings(spec: Spec, learned: Learned, tally: Tally) -> list[str]:
 def respelt(spec: Spec, learned: Learned) -> tuple[np.ndarray, np.ndarray]:
     """Raw features, uint64, that are other spellings of truths (``truths.others``), ascending, and those meant."""
     pairs = list[tuple[int, int]]()
+    order = np.argsort(learned.word_terms, kind="stable")
+    bounds = np.searchsorted(learned.word_terms[order], np.arange(len(spec.terms) + 1))
     for t, term in enumerate(spec.terms):
-        if not isinstance(term, Categorical) or not (told := respelt_names(spec, learned, t)):
+        mine = order[bounds[t] : bounds[t + 1]]
+        if not isinstance(term, Categorical) or not (told := respelt_names(spec, learned, t, mine)):
             continue
         written, known = category_hashes(term, list(told)), category_hashes(term, list(told.values()))
         pairs += [((t << 32) + a, (t << 32) + b) for a, b in zip(written.tolist(), known.tolist(), strict=True)]
@@ -316,13 +319,15 @@ def respelt(spec: Spec, learned: Learned) -> tuple[np.ndarray, np.ndarray]:
     return np.array([a for a, _ in pairs], np.uint64), np.array([b for _, b in pairs], np.uint64)
 
 
-def respelt_names(spec: Spec, learned: Learned, t: int) -> dict[str, str]:
+def respelt_names(spec: Spec, learned: Learned, t: int, mine: np.ndarray | None = None) -> dict[str, str]:
     """The category of the term that is meant by each text that is another spelling of one. Of hashed ones those count
-    whose names were kept; where some were not, a 1 or 0 may be one of these and stays."""
+    whose names were kept, at the places ``mine`` (None: looked for); where some were not, a 1 or 0 may be one of these
+    and stays."""
     if learned.kind[t] == EXACT:
         return others(category_names(learned, t))
-    mine = np.flatnonzero(learned.word_terms == t).tolist()
-    texts = (learned.words[learned.words_at[k] : learned.words_at[k + 1]].tobytes() for k in mine)
+    mine = np.flatnonzero(learned.word_terms == t) if mine is None else mine
+    starts, ends = learned.words_at[mine].tolist(), learned.words_at[mine + 1].tolist()
+    texts = (learned.words[a:b].tobytes() for a, b in zip(starts, ends, strict=True))
     found = others([text.decode("utf-8", "replace") for text in texts])
     if len(mine) < spec.names:
         return found

@@ -13,11 +13,12 @@ WORDS = (("true", "True", "TRUE"), ("false", "False", "FALSE"))
 DIGITS = ("1", "0")  # which may be codes: they stand for a word that is known, and no word for them
 MEANT = {text: words for words, digit in zip(WORDS, DIGITS, strict=True) for text in (*words, digit)}
 WRITTEN = {word: (*words, digit) for words, digit in zip(WORDS, DIGITS, strict=True) for word in words}
+IN_CROSSES = MEANT | {digit: (*MEANT[digit], digit) for digit in DIGITS}  # beside a word a 1 may be a code all the same
 
 
 def meant(text: str) -> Iterator[str]:
     """The categories that ``text`` (of a cross the texts with "&" between) may stand for, in the order of trial."""
-    return _variants(text, MEANT)
+    return _variants(text, IN_CROSSES)
 
 
 def others(known: Iterable[str]) -> dict[str, str]:

@@ -477,6 +477,8 @@ class Model:
         if mine is None or hasattr(row, "columns") or not index or not all(isinstance(name, str) for name in index):
             self.require_names(row)
             return row
+        if twice := [name for name in index if index.count(name) > 1]:
+            raise ValueError(f"X has {twice[0]!r} {index.count(twice[0])} times")
         if sorted(index) != sorted(mine):
             require_same_names(mine, index, "row[model.plain_columns]")
         return np.asarray(row, np.float64)[[index.index(name) for name in mine]]

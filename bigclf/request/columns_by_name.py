@@ -71,7 +71,8 @@ def _of_label(request: Request) -> Request:
     if isinstance(y, str) and request["features"] is not None:
         return request.having(features=_labelled(request["features"], y), y=None)
     form = request["format"]
-    if isinstance(y, str) and form in COLUMNS and form != "text" and is_stored(data) and not isinstance(data, Dataset):
+    stored = is_stored(data) and not isinstance(data, Dataset) and request["columns"] is None
+    if isinstance(y, str) and form in COLUMNS and form != "text" and stored:
         return request.having(features=suggest(data, {"format": form}, y).spec(), y=None)
     if any(request[name] is not None for name in ("features", "format", "hash_bits")):
         return request

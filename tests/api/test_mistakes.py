@@ -289,3 +289,29 @@ def test_data_given_for_a_spec_are_not_written_into_the_error(tmp_path):
 def test_weights_of_classes_are_numbers(weight):
     with pytest.raises(ValueError, match="class_weight of 1 must be a finite number of at least 0"):
         bigclf.fit(np.eye(4), [0, 1, 0, 1], class_weight={1: weight})
+
+
+def test_what_is_skipped_of_tables_in_memory_is_what_is_of_files(tmp_path):
+    frame = pd.DataFrame({"a": np.arange(40.0), "l": ["1", "2"] * 20})
+    frame.loc[9, "l"] = "true"
+    spec = {"label": {"column": "l", "type": "number"}, "features": [{"numeric": "a"}]}
+    skip = {"on_bad_rows": "skip", "max_bad_fraction": 0.5, "algo": "pa1", "epochs": 1, "progress": False}
+    model = bigclf.fit(frame, features=spec, **skip)
+    assert model.classes_.tolist() == [1, 2]
+    assert any("row 9: column l: 'true' is not a number" in text for text in model.result_.warnings)
+    y, w = np.tile([0.0, 1.0], 20), np.ones(40)
+    y[3], w[4] = np.nan, np.inf
+    kept = bigclf.fit(frame[["a"]], y, sample_weight=w, **skip)
+    assert any("2 bad rows" in text for text in kept.result_.warnings)
+    whole = np.tile([0.0, 1.0], 20)
+    for labels, weights in ((whole[:30], w), (pd.Series(whole[:30]), w), ([*whole, *whole], w), (whole, w[:30])):
+        with pytest.raises(ValueError, match=r"40 rows|expected \(40,\)"):
+            bigclf.fit(frame[["a"]], labels, sample_weight=weights, **skip)
+    with pytest.raises(DataError, match="all 40 rows are bad"):
+        bigclf.fit(frame[["a"]], np.full(40, np.nan), **skip | {"max_bad_fraction": 1.0})
+
+
+def test_a_column_of_labels_is_no_list_for_each_row():
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    for y in ([[2], [3]] * 20, [["u"], ["v"]] * 20):
+        assert bigclf.LinearClassifier("pa1").fit(X, y).classes_.tolist() == [y[0][0], y[1][0]]

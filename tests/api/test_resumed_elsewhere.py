@@ -107,6 +107,16 @@ def test_other_rows_are_refused_by_the_names_of_their_files(table, tmp_path):
         of_table("run", 8, resume=True, data="more.csv")
 
 
+def test_a_table_that_is_read_in_another_way_has_not_changed(table, tmp_path):
+    of_table("run", 4)
+    other = SPEC | {"features": [{"numeric": ["a"]}]}
+    with pytest.raises(RunError, match=r"data: \S*/rows.csv, read in another way \(features\)") as refused:
+        fitted("rows.csv", "run", 8, resume=True, features=other)
+    assert "changed" not in str(refused.value)
+    with pytest.raises(RunError, match=r"read in another way \(seed\)"):
+        fitted("rows.csv", "run", 8, resume=True, features=SPEC, seed=4)
+
+
 def test_one_of_several_shards_that_was_made_anew_is_named(tmp_path):
     x, y = random_rows(N, D)
     shards_of(tmp_path / "s", x, y)

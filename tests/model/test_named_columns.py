@@ -11,6 +11,7 @@ import pytest
 from making import does, refuses, rows_in_csv
 
 import bigclf
+from bigclf.data.arrays import are_counted
 
 N = 300
 
@@ -92,3 +93,13 @@ def test_a_row_that_is_a_series_is_read_by_its_names(tmp_path):
             for call in (scorer, model.explain_row):
                 with pytest.raises(ValueError, match=told):
                     call(strange)
+
+
+def test_names_that_count_are_places_and_a_name_twice_is_told():
+    assert are_counted(["f01", "f02", "f03"]) and are_counted(["0", "1"]) and are_counted(["x1"])
+    assert not are_counted(["f1", "f3"]) and not are_counted(["f2", "f3"]) and not are_counted(["a", "b"])
+    assert not are_counted(["f1", "g2"])
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(50, 2)), columns=["a", "b"])
+    model = bigclf.fit(frame, frame["a"] > 0, algo="pa1", epochs=1, progress=False)
+    with pytest.raises(ValueError, match="X has 'a' 2 times"):
+        model.scorer()(pd.Series([1.0, 2.0, 3.0], ["a", "b", "a"]))

@@ -261,6 +261,23 @@ def test_a_row_without_a_number_that_is_needed_has_no_answer(tmp_path, classes):
         assert model.predict(np.array([[1.0, 2.0]]))[0] == found[3][3 if classes == 2 else 5]
 
 
+def test_more_classes_than_an_expression_may_be_deep(tmp_path):
+    x, y = np.eye(1100)[:, :3] + np.arange(3300).reshape(1100, 3) / 3300, np.arange(1100)
+    model = bigclf.fit(pd.DataFrame(x, columns=["a", "b", "bigclf_sum_0"]), y, algo="pa1", epochs=1, progress=False)
+    frame = pd.DataFrame(x, columns=["a", "b", "bigclf_sum_0"]).assign(bigclf_sum_1=99.0)[:5]
+    found, _ = asked(model, frame, tmp_path)
+    assert found.prediction.tolist() == model.predict(frame[["a", "b", "bigclf_sum_0"]]).tolist()
+    np.testing.assert_allclose(found.score_7, model.decision_function(frame[["a", "b", "bigclf_sum_0"]])[:, 7],
+                               rtol=1e-12)  # fmt: skip
+
+
+def test_a_sum_is_not_taken_for_a_column_of_the_table(tmp_path):
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(50, 2)), columns=["a", "c"])
+    model = bigclf.fit(frame, frame["a"] > 0, algo="pa1", epochs=1, progress=False)
+    found, _ = asked(model, frame.assign(bigclf_sum_0=99.0, score=7.0), tmp_path)
+    np.testing.assert_allclose(found.iloc[:, -2 - ("probability" in found)], model.decision_function(frame), rtol=1e-12)
+
+
 def test_what_sql_cannot_say_is_refused_by_name(tmp_path):
     frame = rows(200)
     for term, what in (

@@ -101,6 +101,28 @@ def test_what_a_text_may_stand_for():
     assert others(["True", "1", "x"]) == {"true": "True", "TRUE": "True"}  # what is known stays what it is
     assert others(["1", "0"]) == {}  # codes
     assert others(["True", "true"]) == {"TRUE": "true", "1": "true"}
+    assert others(["True&1"]) == {"1&1": "True&1", "TRUE&1": "True&1", "true&1": "True&1"}
+    assert others(["1&0"]) == {}
+
+
+@pytest.mark.parametrize("encode", ["exact", "hashed"])
+def test_truths_cross_codes_of_1_and_0(tmp_path, encode):
+    table = frame().drop(columns="kind").assign(b=lambda rows: rows["b"].astype(int))
+    texts = table.assign(a=np.where(table["a"], "True", "False"))
+    spec = {"label": "y", "features": [{"cross": ["a", "b"], "encode": encode}]}
+    model = bigclf.fit(texts, features=spec, **QUIET)
+    expected = model.decision_function(texts)
+    assert np.unique(expected).size == 4
+    for rows in (table, table.assign(a=np.where(table["a"], "TRUE", "FALSE")), table.assign(a=table["a"].astype(int))):
+        np.testing.assert_array_equal(model.decision_function(rows), expected)
+    model.export(tmp_path / "m.py", "numpy")
+    code = ("import m; rows = [{'a': a, 'b': b} for a in ('True', 'true', '1', 'FALSE') for b in '10'];"
+            "print(*m.decision_function(rows).tolist())")  # fmt: skip
+    said = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True, text=True)
+    told = np.array(list(map(float, said.stdout.split()))).reshape(4, 2)
+    np.testing.assert_array_equal(told[0], told[1])
+    np.testing.assert_array_equal(told[0], told[2])
+    np.testing.assert_allclose(np.unique(told), np.unique(expected), rtol=1e-12)
 
 
 def test_a_scorer_of_single_rows_takes_truths_as_numbers():

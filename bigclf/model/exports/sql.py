@@ -10,6 +10,7 @@ not there, every answer is NULL. Text and hashed categories cannot be said in SQ
 
 from __future__ import annotations
 
+import hashlib
 import string
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -73,7 +74,7 @@ def statement(model: Model, dialect: str, table: str) -> str:
     if dialect == "duckdb":
         _require_apart(columns_of(model))
     sums = [_sum(model, k, dialect) for k in range(model.intercept_.size)]
-    prefix = _unmet("bigclf_sum_", columns_of(model))
+    prefix = _unmet(f"bigclf_sum_{_digest(model)}_", columns_of(model))
     inner = [f"{prefix}{k}" for k in range(len(sums))]
     scored = ",\n".join(f"{text}\n AS {_name(name)}" for name, text in zip(inner, sums, strict=True))
     rows, source = f"* EXCLUDE ({', '.join(map(_name, inner))})", f"SELECT *,\n{scored}\nFROM {_name(table)}"
@@ -112,8 +113,16 @@ def _said(model: Model, scores: list[str]) -> list[str]:
 
 
 def _known(scores: list[str], text: str) -> str:
-    """The text where all scores are finite, else NULL."""
-    return f"CASE WHEN {' + '.join(f'abs({score})' for score in scores)} < {_number(np.inf)} THEN {text} END"
+    """The text where all scores are finite, else NULL. Databases put NaN above all numbers, and ``GREATEST`` passes
+    over NULL; a sum of them would be nested as deep as there are classes."""
+    most, first = _number(np.inf), f"abs({scores[0]})"
+    others = ", ".join(f"COALESCE(abs({score}), {most})" for score in scores)
+    return f"CASE WHEN {first if len(scores) == 1 else f'GREATEST({others})'} < {most} THEN {text} END"
+
+
+def _digest(model: Model) -> str:
+    """Letters that no table has by chance; the same model has the same."""
+    return hashlib.blake2b(np.ascontiguousarray(model.intercept_).tobytes(), digest_size=4).hexdigest()
 
 
 def _folded(name: str) -> str:

@@ -22,8 +22,10 @@ PARTS = {"month": 12, "day": 31, "weekday": 7, "hour": 24}  # of dates that are 
 BLANK = " \t\n\v\f\r"
 MOST = float(np.finfo(np.float32).max)
 WORD = 0xFFFFFFFF
-TRUTHS = {text: words for words in (("true", "True", "TRUE"), ("false", "False", "FALSE")) for text in words}
-TRUTHS |= {"1": TRUTHS["true"], "0": TRUTHS["false"]}
+TRUTHS: dict[str, tuple[str, ...]] = {
+    text: words for words in (("true", "True", "TRUE"), ("false", "False", "FALSE")) for text in words
+}
+TRUTHS |= {"1": (*TRUTHS["true"], "1"), "0": (*TRUTHS["false"], "0")}
 
 
 def is_table(X: object) -> bool:

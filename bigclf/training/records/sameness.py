@@ -86,6 +86,12 @@ def _of_data(before: Told, asked: Told) -> str:
         return "data: other rows"
     if was != now:
         return f"data: {_listed(was)} -> {_listed(now)}"
+    if "raw" in before and "raw" in asked:
+        one, other = (told["raw"].get("how") for told in (before, asked))
+        if one is None or other is None:
+            return f"data: {_listed(now)}, changed since or read in another way"
+        if ways := [line.split(":")[0].split(".")[0] for line in differences(one, other)]:
+            return f"data: {_listed(now)}, read in another way ({', '.join(dict.fromkeys(ways))})"
     if "raw" not in asked:
         then = before.get("files", [])
         now = [one["path"] for k, one in enumerate(asked.get("files", [])) if one != then[k]]
