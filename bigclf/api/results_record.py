@@ -43,6 +43,7 @@ VALUE = {
 }  # fmt: skip
 PATH = {"table": list_of(TABLE), "seconds": number(0), "reads": whole(), "converged": FLAG,
            "memory": named(whole()), "plan": TABLE, "history": list_of(TABLE)}  # fmt: skip
+OF_MODELS = {"penalty": optional(or_none(text("l1", "l2", "elastic_net")))}  # what the models of a path say, too
 
 
 def check_shown(told: Any) -> None:
@@ -65,7 +66,7 @@ def check_results(told: Any) -> None:
 
 def check_path(told: Any) -> None:
     """Check the results of a path; FieldError likewise."""
-    check_fields(told, PATH)
+    check_fields(told, PATH | OF_MODELS)
     for place, row in enumerate(told["table"]):
         check_fields(row, VALUE, f"table.{place}")
     _check_run(told)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -177,7 +177,7 @@ class Matrix(NamedTuple):
     y: Any
     sample_weight: Any
     numbering: Numbering
-    said: list[str]
+    said: Sequence[str] = ()
     far: bool = True
 
     def counts(self) -> Shape:

@@ -209,7 +209,7 @@ HINGE = {"loss": "hinge", "n_features": 300, "nnz": 10**6, "square": 20.0}
         (TABLE | {"loss": "hinge", "nnz": 0, "n_rows": 0}, "dcd", "settle at their bounds"),
         (TABLE | {"loss": "hinge", "native": True}, "dcd", "predicted to be the cheapest"),
         (TABLE | {"native": True}, "newton", "predicted to be the cheapest"),
-        ({"begins": True}, "newton", "has this loss"),
+        ({"begins": True}, "newton", "begins with the weights that are given (init); without them it is dcd"),
         ({"mixing": "safe"}, "dcd", "fit in"),
         ({"epochs": 1, "tol": 0.1}, "dcd", "predicted to be the cheapest"),
         (HINGE, "newton_dense", "predicted to be the cheapest"),
