@@ -36,13 +36,15 @@ def compile_all(index_width: int = 4, dtype: str = "float64") -> None:
     """
     from bigclf.data import pages
     from bigclf.methods import resolve
-    from bigclf.training.sources import warm
+    from bigclf.training.sources import warm, warm_gathered
 
     pages.warm(index_width)
     for method, loss in _learners():
         groups = 2 if method.form.mixings else 1  # two: with what combines them
         setting = resolve(method.name, loss, None, method.bias[0], {})
         warm(setting._replace(settings=setting.settings | {"groups": groups}), index_width, dtype)
+        if groups > 1:
+            warm_gathered(setting, index_width, dtype)
         _steps["done"] += 1
 
 

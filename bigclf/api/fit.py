@@ -66,7 +66,7 @@ from bigclf.training.records.run_directory import VERSION, Checkpoint, RunDirect
 from bigclf.training.records.run_record import TRAINED
 from bigclf.training.refitting import bytes_of_rows
 from bigclf.training.run import Run
-from bigclf.training.sources import warm, warm_left, warm_together
+from bigclf.training.sources import warm, warm_gathered, warm_left, warm_together
 from bigclf.version import __version__
 
 if TYPE_CHECKING:
@@ -208,6 +208,8 @@ def _solved(
     if (plan.places or plan.set_rows) and (link is None or plan.gathered):  # workers load kernels for themselves
         with peak.leaving_out():
             warm(problems[0].setting, source.index_width, options["dtype"])
+            if plan.gathered:
+                warm_gathered(problems[0].setting, source.index_width, options["dtype"])
     elif plan.tiled and link is None:
         with peak.leaving_out():
             warm_together(problems[0].setting, source.index_width, options["dtype"], options["prune"] is not None)

@@ -21,7 +21,14 @@ from bigclf.stream.working_set import WorkingSet
 from bigclf.training.problems import aim_at, find_positive
 from bigclf.training.pruning_together import warm_pruning
 from bigclf.training.refitting import warm_refitting
-from bigclf.training.roles import learns, looking_together, role_calls, update_callees, update_states
+from bigclf.training.roles import (
+    learns,
+    looking_together,
+    role_calls,
+    solving_together,
+    update_callees,
+    update_states,
+)
 from bigclf.training.visit import DualSum, Sums, copied
 
 if TYPE_CHECKING:
@@ -121,6 +128,16 @@ def warm_together(setting: Setting, index_width: int, dtype: str, prunes: bool) 
             warm_pruning(setting, nothing[0], nothing[1].weights)
 
 
+def warm_gathered(setting: Setting, index_width: int, dtype: str) -> None:
+    """Compile (or load) what solves the working sets of several groups in one place, at the driver; nothing for a
+    method that has no dual variables, or one for each class."""
+    block, shared, rows, params = _nothing(setting, index_width, dtype)
+    how, loss = setting.method.how, setting.method.loss_of(setting.loss)
+    if isinstance(how, Dual) and shared.weights.ndim == 1:
+        with compiling():
+            solving_together(how, loss, block, shared, rows, params)
+
+
 def warm_left(setting: Setting, index_width: int) -> None:
     """As ``warm``, of what trains again on the features that pruning left."""
     with compiling():
@@ -149,6 +166,7 @@ def _load_rare(setting: Setting, index_width: int, dtype: str) -> None:
     held = WorkingSet(1, 1, index_width, True, 1)
     held.admit(block, np.empty(0, np.int64), np.empty(0))
     held.compact()
+    held.outside(block.ids, np.empty(0, np.int64))
     held.expect(held.members())
     held.fill(block)
 
@@ -177,9 +195,11 @@ def _warm_mixing(setting: Setting, block: Block, shared: Any, rows: object, para
     method, own, loss = setting.method, setting.rule, setting.method.loss_of(setting.loss)
     assert own is not None
     for rule, start in ((own, shared), (SUM, Sums(np.zeros(2))), (SUM, DualSum(np.zeros(2)))):
-        mixture = Mixture(rule, start)
-        mixture.add(start, 1.0)
-        mixture.result()
+        for lasting in (False, True):  # two copies may be joined as a pair
+            mixture = Mixture(rule, start, lasting)
+            mixture.add(start, 1.0)
+            mixture.add(start, 1.0)
+            mixture.result()
     if own is FEATURES:
         count_features(block, np.empty(0, np.int64), shared.touched)
     difference(shared, shared, 2)

@@ -173,7 +173,8 @@ def test_preload_counts_its_steps(monkeypatch):
 
     monkeypatch.setattr(methods, "METHODS", {name: methods.METHODS[name] for name in ("perceptron", "pa1")})
     monkeypatch.setattr(pages, "warm", lambda width: None)
-    monkeypatch.setattr(sources, "warm", lambda *given: None)
+    for name in ("warm", "warm_gathered"):
+        monkeypatch.setattr(sources, name, lambda *given: None)
     monkeypatch.setattr(preload, "_steps", dict(preload._steps))
     assert preload.prepare((4, 8))["error"] is None
     losses = max(1, len(methods.METHODS["perceptron"].losses)) + len(methods.METHODS["pa1"].losses)

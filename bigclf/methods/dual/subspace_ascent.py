@@ -218,8 +218,8 @@ class SubspaceAscent:
 
     def step(self) -> bool:
         """After a round: go along the last moves together; whether the dual gained by it."""
-        k, where = self.seen % MOVES, (self.members, self.block.ids, self.shared, self.rows, self.span)
-        note(*where, k)
+        k = self.seen % MOVES
+        note(*self._where, k)
         self.seen += 1
         many = min(self.seen, MOVES)
         gram, c = self._gram, self._slope[:many]
@@ -230,11 +230,19 @@ class SubspaceAscent:
         for _ in range(TRIES):
             gain = self.on.find(self.block, self.members, self.shared, self.rows, self.span, c, self.params)
             if least < gain < np.inf:
-                take(*where, k)
+                self.take(k)
                 return True
             c *= 0.25
-        stay(*where)
+        stay(*self._where)
         return False
+
+    def take(self, k: int) -> None:
+        """Go to what was found; the last move is number k."""
+        take(*self._where, k)
+
+    @property
+    def _where(self) -> tuple[np.ndarray, np.ndarray, Weights, object, Span]:
+        return self.members, self.block.ids, self.shared, self.rows, self.span
 
 
 def moves_bytes(features: int, rows: int) -> int:

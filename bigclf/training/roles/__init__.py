@@ -18,12 +18,13 @@ from bigclf.data.rows import Rows
 from bigclf.maths.block import Block, gather_rows, room_for_rows
 from bigclf.maths.losses import Loss
 from bigclf.maths.mixing import Weights
+from bigclf.methods.dual.subspace_ascent import SubspaceAscent
 from bigclf.methods.method import LEARN, Dual, Given, Online, Role, Steps
 from bigclf.training.plan import Plan
 from bigclf.training.problems import Problem
 from bigclf.training.roles.conductor import Conductor, Limits
 from bigclf.training.roles.dual import DualConductor, DualLearner
-from bigclf.training.roles.gathered import GatheredConductor, GatheredLearner
+from bigclf.training.roles.gathered import GatheredConductor, GatheredLearner, go_along
 from bigclf.training.roles.learner import Assignment, Learner
 from bigclf.training.roles.online import OnlineConductor, OnlineLearner
 from bigclf.training.roles.steps import CollectingLearner, StepsConductor, SumsLearner
@@ -90,6 +91,17 @@ def looking_together(how: Role, loss: Loss | None, block: Block, shared: Weights
     margins, scores = Scratch(0).margins(block, [shared.weights]), np.empty(block.n_rows)
     how.judge(loss)(block, margins, 0, shared, rows, params, scores)
     gather_rows(block, np.arange(block.n_rows), room_for_rows(block, block.n_rows, block.nnz))
+
+
+def solving_together(how: Dual, loss: Loss | None, block: Block, shared: Weights, rows: object, params: object) -> None:
+    """Call what solves the working sets of several groups in one place, on no rows of ``block``."""
+    start = shared.weights.astype(np.float64), shared.weights, copied(shared, None).weights
+    go_along(*start, 1.0)
+    on = how.span(loss)
+    if on is not None:
+        moves = SubspaceAscent(on, block, np.empty(0, np.int64), copied(shared, None), rows, params)
+        moves.step()  # no gain: it stays
+        moves.take(0)
 
 
 def update_callees(
