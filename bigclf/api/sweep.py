@@ -63,7 +63,15 @@ from bigclf.training.records.run_directory import Checkpoint, RunDirectory, load
 from bigclf.training.run import Run
 from bigclf.training.sources import warm
 from bigclf.training.status import Status
-from bigclf.training.validation import Candidate, Sums, measure_all, measure_of, rows_apart, rows_to_measure
+from bigclf.training.validation import (
+    Candidate,
+    Sums,
+    measure_all,
+    measure_of,
+    require_some_known,
+    rows_apart,
+    rows_to_measure,
+)
 from bigclf.training.visit import RowFile
 
 if TYPE_CHECKING:
@@ -313,6 +321,8 @@ def swept(request: Request) -> Sweep:
             if mine and its:
                 is_arrow = hasattr(request["validate"][0], "column_names")
                 require_same_names(mine, its, f"X.select({mine})" if is_arrow else f"X[{mine}]")
+        if apart is not None and not regression:
+            require_some_known(apart, source)
         if not regression:
             for each in prepared.settings:
                 require_few(source.classes.size, each[0], request["memory"], len(each) * max(1, folds))

@@ -294,6 +294,17 @@ class Dataset:
         self.sets = label_sets.of_texts(ordered, [facts.counts[text] for text in ordered], facts.label_dtype)
         self.classes, self.class_counts = self.sets.labels, self.sets.rows_of_labels()
 
+    @property
+    def called(self) -> str | None:
+        """The file that a person knows the rows by, where there is one."""
+        return self.made_of or (self.files[0] if len(self.files) == 1 else None)
+
+    @property
+    def label_called(self) -> str | None:
+        """What that file calls the column of labels; None: text of sparse rows, which has no columns."""
+        named = self.features.get("label")
+        return self.layout.label if self.made_of is None else named["column"] if named else None
+
     def with_real_labels(self) -> Dataset:
         """The same rows with labels that are numbers to predict: those of blocks are then the numbers themselves.
 
@@ -1071,8 +1082,11 @@ def require_trainable(dataset: Dataset, regression: bool = False) -> None:
     DataError : for zero rows, one class only or labels that are no classes (unless ``regression``), or row weights
         that are all zero.
     """
-    place = dataset.made_of or (dataset.files[0] if len(dataset.files) == 1 else None)
+    place = dataset.called
     if dataset.n_rows == 0:
+        if bad := dataset.report.get("bad_rows", 0):
+            first = dataset.report["bad_examples"][0]
+            raise DataError(f"no row is left: {bad:,} bad ones were left out, the first of them {first}", file=place)
         raise DataError(f"there are no rows in {len(dataset.files)} file(s)", file=place)
     if not regression:
         require_classes(dataset)
@@ -1083,9 +1097,7 @@ def require_trainable(dataset: Dataset, regression: bool = False) -> None:
             )
         only = dataset.classes[0].item()
         message = f"every one of the {dataset.n_rows:,} rows has the label {only!r}; training needs two classes"
-        named = dataset.features.get("label")  # raw columns: what the file calls it; text of sparse rows has no columns
-        column = dataset.layout.label if not dataset.made_of else named["column"] if named else None
-        raise DataError(message, file=place, column=column)
+        raise DataError(message, file=place, column=dataset.label_called)
     if dataset.weighted and dataset.weight_sum == 0:
         raise DataError("every row weight is zero", file=place, column=dataset.layout.weight)
 

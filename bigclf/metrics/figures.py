@@ -280,7 +280,7 @@ def _evaluate_array(model: Model, X: object, y: object) -> tuple[AnyEvaluation, 
         scores = model.decision_function(X)
     if len(scores) != codes.size:
         raise ValueError(f"X has {len(scores)} rows and y has {codes.size}")
-    _require_known(model, classes, counts)
+    require_known(model.classes_, classes, counts)
     if scores.dtype.kind != "i":
         scores = scores.reshape(codes.size, -1)
     part.add(model, scores, class_positions(model, classes)[codes])
@@ -295,7 +295,7 @@ def _evaluate_labels(model: Model, X: object, y: object) -> tuple[LabelsEvaluati
     n = sets.rows.size
     if n == 0:
         raise DataError("there are no rows to measure the model on")
-    _require_known(model, sets.labels, sets.rows_of_labels())
+    require_known(model.classes_, sets.labels, sets.rows_of_labels(), several=True)
     part, known = PartialLabels(model), sets.positions(model.classes_)
     scores = model.decision_function(X)
     if len(scores) != n:
@@ -987,7 +987,7 @@ def rows_to_measure(model: Model, rows: Stored, named: Stored) -> Dataset:
     DataError : there are no rows, or the model knows the label of none.
     """
     dataset = labelled_dataset(model, rows)
-    file, column = dataset.files[0], dataset.layout.label
+    file, column = dataset.called or dataset.files[0], dataset.label_called
     if rows is not named and not isinstance(named, Dataset):
         file = first_file(named)
         if is_columns(model.features) and (label := parse(model.features).label) is not None:
@@ -996,23 +996,24 @@ def rows_to_measure(model: Model, rows: Stored, named: Stored) -> Dataset:
         raise DataError("there are no rows to measure the model on", file=file)
     sets = dataset.sets
     if sets is not None and model.multilabel:
-        _require_known(model, sets.labels, sets.rows_of_labels(), file, column)
+        require_known(model.classes_, sets.labels, sets.rows_of_labels(), file, column, True)
     elif dataset.classes is not None and not (model.multilabel or model.regression or sets is not None):
-        _require_known(model, dataset.classes, dataset.class_counts, file, column)
+        require_known(model.classes_, dataset.classes, dataset.class_counts, file, column)
     return dataset
 
 
-def _require_known(
-    model: Model, labels: np.ndarray, counts: np.ndarray, file: str | None = None, column: str | None = None
-) -> None:
-    """Refuse rows of ``labels`` [L], ``counts`` [L] of each, where the model knows none: all its answers are wrong; or
-    where a row may have several and none has any."""
+def require_known(
+    known: np.ndarray, labels: np.ndarray, counts: np.ndarray, file: str | None = None, column: str | None = None,
+    several: bool = False,
+) -> None:  # fmt: skip
+    """Refuse rows of ``labels`` [L], ``counts`` [L] of each, where none is one of the classes ``known`` [K]: then all
+    answers are wrong; or where a row may have ``several`` and none has any."""
     labels = labels[counts > 0]
-    if not labels.size and model.multilabel:
+    if not labels.size and several:
         raise DataError("no row has a label: there is nothing to measure the model on", file=file, column=column)
-    if labels.size and (class_positions(model, labels) < 0).all():
+    if labels.size and max(places(known.tolist(), labels.tolist())) < 0:
         mine, theirs = (", ".join(map(repr, some[:5].tolist())) + ", ..." * (some.size > 5)
-                        for some in (model.classes_, labels))  # fmt: skip
+                        for some in (known, labels))  # fmt: skip
         raise DataError(
             f"no row has a label that the model knows: the model knows {mine}, and the rows have {theirs}; "
             "measure on rows with the labels that the model was trained on",

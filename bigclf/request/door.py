@@ -262,7 +262,7 @@ def _counts(rows: Dataset | Arrays) -> Shape:
 def shape_of(rows: Rows) -> Shape:
     """All that rows which are open know of themselves; none is read for it, so their ||x||^2 is not told."""
     classes, counts = 0 if rows.classes is None else len(rows.classes), rows.class_counts
-    rarest = 0.0 if counts is None else float(counts.min() / max(1, counts.sum()))
+    rarest = 0.0 if counts is None or not counts.size else float(counts.min() / max(1, counts.sum()))
     return Shape(rows.n_rows, rows.n_features, rows.nnz, classes, 0.0, rows.binary, rarest)
 
 

@@ -13,7 +13,7 @@ from bigclf.features.truths import places
 from bigclf.maths.block import Block
 from bigclf.maths.losses import REGRESSION
 from bigclf.methods.sparse_state import count_wrong
-from bigclf.metrics.figures import open_dataset
+from bigclf.metrics.figures import open_dataset, require_known
 from bigclf.model.model import Model, is_stored, known_entries
 from bigclf.training.core_team import Team
 from bigclf.training.problems import Fold
@@ -136,6 +136,13 @@ def rows_apart(source: Dataset | Arrays, learned: Rows) -> Iterator[tuple[int, B
     for whole in source.blocks():
         block, _ = known_entries(whole, n_features, ids)
         yield 0, block._replace(labels=codes[block.labels.astype(np.int64)])
+
+
+def require_some_known(source: Dataset | Arrays, learned: Rows) -> None:
+    """DataError where no row to measure on is of a class of the rows that are ``learned`` from."""
+    place = () if isinstance(source, Arrays) else (source.called or source.files[0], source.label_called)
+    if learned.classes is not None and source.classes is not None:
+        require_known(learned.classes, source.classes, source.class_counts, *place)
 
 
 def rows_to_measure(

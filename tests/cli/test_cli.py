@@ -269,12 +269,30 @@ def test_evaluate(place, tmp_path):
     assert told["n"] == 300 and {**told, "seconds": 0} == {**kept, "seconds": 0}
 
 
+def test_what_cannot_be_learned_or_validated_is_told_of_the_table_itself(tmp_path):
+    """And before anything is trained."""
+    for name, labels, value in (("ok", "uv", "0.5"), ("other", "pq", "0.5"), ("bad", "uv", "x")):
+        rows = "".join(f"{labels[i % 2]},{value}{i}\n" for i in range(40))
+        (tmp_path / f"{name}.csv").write_text("y,a\n" + rows)
+    named, other = ("--label", "y", "--numeric", "a"), tmp_path / "other.csv"
+    words = ("--validate", other, "-o", tmp_path / "out")
+    ways = (("fit", "--epochs", 1, *words), ("sweep", "--grid", "C=0.1,1", "--folds", 0, *words))
+    for verb, *more in ways:
+        said = error_of(verb, tmp_path / "ok.csv", *named, *more, code=3)
+        assert f"{other}, column y: no row has a label that the model knows: the model knows 'u', 'v'" in said
+    bad = ("--on-bad-rows", "skip", "--max-bad-fraction", 1, "-o", tmp_path / "out")
+    said = error_of("fit", tmp_path / "bad.csv", *named, *bad, code=3)
+    assert f"{tmp_path / 'bad.csv'}: no row is left: 40 bad ones were left out, the first of them" in said
+    assert "line 2: column a: 'x0' is not a number" in said
+    assert not list(tmp_path.glob("out*"))
+
+
 def test_rows_of_which_no_label_is_known_are_an_error_of_their_file(place, tmp_path):
     """A model that was learned meanwhile is kept, and told of first."""
     other = tmp_path / "other.svm"
     other.write_text("5 1:1\n6 2:1\n")
     said = error_of("evaluate", place / "model", other, "-o", tmp_path / "e.json", code=3)
-    assert f"{other}, column label: no row has a label that the model knows" in said
+    assert f"{other}: no row has a label that the model knows" in said  # such text has no columns
     assert not (tmp_path / "e.json").exists()
     words = ("fit", place / "shards", "--evaluate", other, "-o", tmp_path / "m", "--algo", "pa1", "--epochs", "1")
     out, err = bigclf(*words, code=3)
