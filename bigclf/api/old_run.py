@@ -17,6 +17,7 @@ from bigclf.model.model import Model, load
 from bigclf.stream.row_files import FiledArray
 from bigclf.training.records.run_directory import RunDirectory, run_of
 from bigclf.training.records.run_record import read_run
+from bigclf.training.records.sameness import FileTold, Told, is_copy
 
 if TYPE_CHECKING:
     from bigclf.data.dataset import Dataset, RawFiles
@@ -151,9 +152,9 @@ def in_cache(paths: Sequence[str]) -> bool:
 
 def same_content(old: OldRun, dataset: Dataset) -> bool:
     """Whether these are copies of the shards of the run, or such as were made once more of the same raw files."""
-    was = [(one.get("size"), one.get("footer")) for one in old.told.get("files", ())]
-    now = [(one.size, one.footer) for one in dataset.fingerprints]
-    return was == now and old.told.get("columns", {}) == dataset.columns and dataset.tell_content()
+    now = Told(files=[FileTold(size=one.size, footer=one.footer) for one in dataset.fingerprints],
+               columns=dataset.columns)  # fmt: skip
+    return is_copy(cast("Told", old.told), now) and dataset.tell_content()
 
 
 Pieces = Sequence[np.ndarray | FiledArray]

@@ -34,7 +34,7 @@ def told_apart(before: Told, asked: Told, may_loosen: bool, by_content: Callable
     was, now = before.get("identity", {}), dict(asked["identity"])
     if may_loosen and _is_looser(now.get("tol"), was.get("tol")):
         now["tol"] = was["tol"]
-    if was.get("data") != now.get("data") and _is_copy(before, asked) and by_content():
+    if was.get("data") != now.get("data") and is_copy(before, asked) and by_content():
         now["data"] = {**now["data"], "digest": was["data"].get("digest")}
     lines = differences(was, now)
     return [_of_data(before, asked) if line.startswith("data.digest:") else line for line in lines]
@@ -72,11 +72,11 @@ def _is_looser(tol: float | None, before: float | None) -> bool:
     return tol is not None and before is not None and tol > before
 
 
-def _is_copy(before: Told, asked: Told) -> bool:
+def is_copy(before: Told, asked: Told) -> bool:
     """Whether the files have the sizes and footers of those that the run began with, and are read by the same
     columns."""
     was, now = ([(one.get("size"), one.get("footer")) for one in told.get("files", ())] for told in (before, asked))
-    return bool(now) and was == now and before.get("columns") == asked.get("columns")
+    return bool(now) and was == now and before.get("columns", {}) == asked.get("columns", {})
 
 
 def _of_data(before: Told, asked: Told) -> str:
