@@ -260,6 +260,12 @@ def check(indptr: np.ndarray, indices: np.ndarray, values: np.ndarray, n_feature
         raise DataError(text.format(n_features=n_features), row=int(row), column=column)
 
 
+def refuse_mapping(X: object) -> None:
+    """TypeError for columns by name that are no frame."""
+    if isinstance(X, Mapping):
+        raise TypeError("X is a mapping of columns; give a frame, pandas.DataFrame(X), or an array [row, feature]")
+
+
 def csr_arrays(X: object) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """indptr int64, indices int32 or int64, values float32, number of features, of anything tabular."""
     import scipy.sparse
@@ -281,6 +287,7 @@ def csr_arrays(X: object) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     else:
         if hasattr(X, "to_pandas"):  # a pyarrow Table
             X = X.to_pandas()
+        refuse_mapping(X)
         dense = np.asarray(X)
         if dense.dtype.kind == "c":
             raise ValueError("Complex data not supported")

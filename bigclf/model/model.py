@@ -38,6 +38,7 @@ from bigclf.data.arrays import (
     no_numbers_text,
     not_finite,
     plain_names,
+    refuse_mapping,
     require_named,
     require_same_names,
     sparse_of,
@@ -1201,6 +1202,7 @@ def _matrix(X: object) -> np.ndarray | scipy.sparse.csr_matrix:
         return X.tocsr()
     if (found := sparse_of(X)) is not None:
         return found
+    refuse_mapping(X)
     given, X = X, np.asarray(X)
     if X.ndim != 2:
         raise ValueError(f"Expected 2D array, got {X.ndim}D array instead. Reshape your data: one row per example")

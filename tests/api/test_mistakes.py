@@ -315,3 +315,13 @@ def test_a_column_of_labels_is_no_list_for_each_row():
     X = np.random.default_rng(0).normal(size=(40, 2))
     for y in ([[2], [3]] * 20, [["u"], ["v"]] * 20):
         assert bigclf.LinearClassifier("pa1").fit(X, y).classes_.tolist() == [y[0][0], y[1][0]]
+
+
+def test_columns_that_are_no_frame_are_told_how_to_be_one():
+    columns = {name: pd.Series(X[:, k]) for k, name in enumerate("abcd")}
+    model = bigclf.fit(X, Y, algo="pa1", progress=False)
+    calls = (partial(bigclf.fit, columns, Y, algo="pa1", progress=False), partial(model.predict, columns),
+             partial(bigclf.evaluate, model, columns, Y))  # fmt: skip
+    for call in calls:
+        assert "give a frame, pandas.DataFrame(X)" in message(TypeError, call)
+    assert (model.predict(pd.DataFrame(columns).to_numpy()) == model.predict(X)).all()
