@@ -18,6 +18,7 @@ import numpy as np
 
 from bigclf import files
 from bigclf.conversion.convert import QUERIES_IGNORED, convert, parsing_options
+from bigclf.conversion.destination import OF_COLUMNS
 from bigclf.conversion.resuming import forget
 from bigclf.conversion.tables.from_columns import HeldOut, convert_columns, kind_of_labels, known_labels, spelt_apart
 from bigclf.conversion.tables.reading import (
@@ -216,16 +217,30 @@ def _once(out: str, make: Callable[[], Dataset]) -> Dataset:
     files.make_directory(files.parent_directory(out))
     with files.alone(files.join(files.parent_directory(out), f".{files.base_name(out)}.lock")):
         used = files.InUse(out)  # before it is looked at: another process may be about to remove it
-        if not files.exists(files.join(out, MANIFEST)):
+        if (kept := _whole(out)) is None:
             found = make()
             found.used = files.InUse(out)
             return found
         files.touch(out)
-        found = Dataset(out)
+        found = kept
         found.used = used
         found.warnings += found.conversion.get("warnings", [])
         found.report = dict(found.conversion.get("report", {}))
         return found
+
+
+def _whole(out: str) -> Dataset | None:
+    """The shards at ``out`` of the cache, if they are all there as they were written: programs that clear disks take
+    some of the files, and who was killed while it removed them left the rest."""
+    if not files.exists(files.join(out, MANIFEST)):
+        return None
+    try:
+        found = Dataset(out)
+    except (DataError, OSError):
+        return None
+    besides = OF_COLUMNS if encode.is_columns(found.features) else ()
+    there = all(files.exists(files.join(out, name)) for name in besides)
+    return found if found.conversion and there else None  # it is told by a manifest that lists all of them
 
 
 def _key(

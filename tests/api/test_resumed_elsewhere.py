@@ -141,12 +141,13 @@ def test_foreign_files_are_known_by_their_times_too(tmp_path):
 
 
 OTHER = """
-import sys, bigclf
+import gc, sys, bigclf
 from bigclf.model import raw_input
 raw_input.KEPT = 1
 spec = {"label": "y", "features": [{"numeric": ["a", "b"]}]}
 for name in sys.argv[1:]:
     bigclf.fit(name, features=spec, algo="pa1", epochs=1, progress=False)
+    gc.collect()  # what it read is in use for as long as anything holds it
 """
 
 
@@ -168,6 +169,28 @@ def test_shards_of_the_cache_stay_while_they_are_used(table, tmp_path, monkeypat
     gc.collect()
     run_python(OTHER, "e.csv", BIGCLF_CACHE_DIR=str(tmp_path / "cache"))
     assert kept() == 1
+
+
+@pytest.mark.parametrize("lost", ["shard", "cut", "features"])
+def test_shards_of_the_cache_that_are_not_whole_are_made_again(table, lost, monkeypatch):
+    """A program that clears disks took some files, by their age."""
+    real = raw_input.convert_columns
+    monkeypatch.setattr(raw_input, "convert_columns", lambda *given, **told: real(*given, **told | {"shard_nnz": 100}))
+    made = raw_input.converted(table, SPEC)
+    shard = pathlib.Path(made.files[1])
+    names = sorted(os.listdir(shard.parent))
+    assert len(made.files) > 2
+    if lost == "cut":
+        os.truncate(shard, 50)
+    else:
+        (shard if lost == "shard" else shard.with_name("_bigclf_features.safetensors")).unlink()
+    del made
+    again = raw_input.converted(table, SPEC)
+    assert sum(block.n_rows for block in again.blocks()) == N and again.learned_of_columns()
+    assert sorted(os.listdir(shard.parent)) == names
+    written = shard.stat().st_mtime_ns
+    raw_input.converted(table, SPEC)
+    assert shard.stat().st_mtime_ns == written  # whole: taken as they are
 
 
 def test_a_directory_that_is_gone_is_not_in_use(tmp_path):
