@@ -27,6 +27,7 @@ from bigclf.conversion.text.pieces import Bad, Done, Source, Task
 from bigclf.errors import RunError
 
 SPARSE = (Bad, Done, merging.Run)
+ENDING = ".converting"  # of the name of the place
 JOB = "job.json"  # what was asked for, and what the shards are known by; the last to go
 
 
@@ -80,22 +81,25 @@ def _asked(identity: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in identity.items() if name != "append"}
 
 
-def forget(directory: files.PathLike, keep: int) -> None:
-    """Remove what killed conversions left in ``directory``, but for the ``keep`` last; those at work go on."""
-    places = [files.join(directory, name) for name in files.list_directory(directory) if name.endswith(".converting")]
-    left = []
-    for place in places:
-        held = files.lock(files.join(place, "lock"))
-        if held is not None:
-            left.append(place)
+def left_in(directory: files.PathLike) -> list[str]:
+    """The outputs of conversions that work in a local ``directory`` or were killed there, the oldest first."""
+    names = [name for name in files.list_directory(directory) if name.endswith(ENDING)]
+    places = files.by_age(files.join(directory, name) for name in names)
+    return [files.join(directory, files.base_name(place)[1:].removesuffix(ENDING)) for place in places]
+
+
+def forget(out: files.PathLike) -> None:
+    """Remove what a conversion to ``out`` left that was killed; one that is at work goes on."""
+    path = _place_of(out)
+    with contextlib.suppress(FileNotFoundError):  # it ended meanwhile
+        if (held := files.lock(files.join(path, "lock"))) is not None:
+            files.remove_tree(path)
             files.unlock(held)
-    for place in sorted(left, key=lambda place: files.status(place)[1])[: len(left) - keep]:
-        files.remove_tree(place)
 
 
 def _place_of(out: files.PathLike) -> str:
     place = files.beside(out)
-    return files.join(files.parent_directory(place), f".{files.base_name(place)}.converting")
+    return files.join(files.parent_directory(place), f".{files.base_name(place)}{ENDING}")
 
 
 def _key(task: Task) -> tuple[int, int, int]:

@@ -226,6 +226,15 @@ def status(path: PathLike) -> tuple[int, int]:
     return found.st_size, found.st_mtime_ns
 
 
+def by_age(paths: Iterable[str]) -> list[str]:
+    """Those of ``paths`` that are there, the one that was changed longest ago first."""
+    found = list[tuple[int, str]]()
+    for path in paths:
+        with contextlib.suppress(OSError):
+            found.append((status(path)[1], path))
+    return [path for _, path in sorted(found)]
+
+
 def base_name(path: PathLike) -> str:
     return remote.last_name(str(path)) if is_remote(path) else os.path.basename(os.path.normpath(path))
 
@@ -1066,14 +1075,16 @@ def tree_size(directory: PathLike) -> int:
 
 
 @contextlib.contextmanager
-def alone(path: PathLike) -> Iterator[None]:
-    """Wait for the processes that hold the local file ``path`` locked, and hold it."""
-    held = lock(path, wait=True)
+def alone(path: PathLike, wait: bool = True) -> Iterator[bool]:
+    """Hold the local file ``path`` locked, and remove it in the end; another process that has it is waited for, or
+    (not ``wait``) False is yielded."""
+    held = lock(path, wait)
     try:
-        yield
+        yield held is not None
     finally:
         try:
-            remove(path)
+            if held is not None:
+                remove(path)
         finally:
             unlock(held)
 

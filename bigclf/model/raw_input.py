@@ -19,7 +19,7 @@ import numpy as np
 from bigclf import files
 from bigclf.conversion.convert import QUERIES_IGNORED, convert, parsing_options
 from bigclf.conversion.destination import OF_COLUMNS
-from bigclf.conversion.resuming import forget
+from bigclf.conversion.resuming import forget, left_in
 from bigclf.conversion.tables.from_columns import HeldOut, convert_columns, kind_of_labels, known_labels, spelt_apart
 from bigclf.conversion.tables.reading import (
     are_raw,
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     import scipy.sparse
 
 log = logging.getLogger("bigclf")
+LOCK = ".lock"
 KEPT = 8  # conversions that are kept in the cache, the last used
 
 
@@ -215,7 +216,7 @@ def have_several_labels(data: files.Paths, format: object, wanted: bool = False)
 def _once(out: str, make: Callable[[], Dataset]) -> Dataset:
     """The shards at ``out`` of the cache, made if they are not there; who finds another process at it waits."""
     files.make_directory(files.parent_directory(out))
-    with files.alone(files.join(files.parent_directory(out), f".{files.base_name(out)}.lock")):
+    with files.alone(_lock_of(out)):
         used = files.InUse(out)  # before it is looked at: another process may be about to remove it
         if (kept := _whole(out)) is None:
             found = make()
@@ -259,13 +260,24 @@ def _key(
     return hashlib.blake2b(json.dumps([*known, *texts]).encode(), digest_size=16).hexdigest()
 
 
+def _lock_of(out: str) -> str:
+    """The file by which one process makes, takes or removes the shards at ``out``."""
+    return files.join(files.parent_directory(out), f".{files.base_name(out)}{LOCK}")
+
+
 def _forget(home: str) -> None:
     """Remove all but the conversions that were used last, or are in use, and what killed ones left."""
-    forget(home, KEPT)
-    names = [name for name in files.list_directory(home) if not name.startswith(".")]
-    names.sort(key=lambda name: files.status(files.join(home, name))[1])
-    for name in names[:-KEPT]:
-        files.remove_unused(files.join(home, name))
+    names = files.list_directory(home)
+    made = files.by_age(files.join(home, name) for name in names if not name.startswith("."))
+    for outs, remove in ((made, files.remove_unused), (left_in(home), forget)):
+        for out in outs[:-KEPT]:
+            with files.alone(_lock_of(out), wait=False) as free:
+                if free:
+                    remove(out)
+    for name in names:
+        if name.endswith(LOCK):  # in the end of those that were killed nobody has it
+            with files.alone(files.join(home, name), wait=False):
+                pass
 
 
 def arrays_of(table: object, y: object, features: object, sample_weight: object = None) -> Arrays:

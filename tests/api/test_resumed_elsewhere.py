@@ -171,6 +171,31 @@ def test_shards_of_the_cache_stay_while_they_are_used(table, tmp_path, monkeypat
     assert kept() == 1
 
 
+def test_what_another_process_makes_in_the_cache_is_not_touched(table, tmp_path, monkeypatch):
+    """It is about to mark as in use what it made, or works at it, or ended since it was looked for."""
+    monkeypatch.setattr(raw_input, "KEPT", 1)
+    home = tmp_path / "cache" / "raw"
+    for name in "abc":
+        for place in (home / name, home / f".{name}.converting"):
+            place.mkdir(parents=True)
+            os.utime(place, (1e9, 1e9))
+    (home / ".killed.lock").touch()
+    real = files.status
+    gone = [home / "b", home / ".b.converting"]
+
+    def status(path):
+        found = real(path)
+        if pathlib.Path(path) in gone:
+            pathlib.Path(path).rmdir()
+        return found
+
+    monkeypatch.setattr(files, "status", status)
+    with files.alone(home / ".a.lock"):
+        raw_input.converted(table, SPEC)
+        kept = {name for name in os.listdir(home) if len(name) < 20}
+    assert kept == {"a", ".a.lock", ".a.converting", ".c.converting"}
+
+
 @pytest.mark.parametrize("lost", ["shard", "cut", "features"])
 def test_shards_of_the_cache_that_are_not_whole_are_made_again(table, lost, monkeypatch):
     """A program that clears disks took some files, by their age."""

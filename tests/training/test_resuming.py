@@ -250,13 +250,16 @@ def test_one_process_at_a_time(tmp_path, sources):
     assert bigclf.convert(sources, tmp_path / "s", **OPTIONS).n_rows == 1200
 
 
-def test_what_killed_ones_left_is_forgotten_but_for_the_last(tmp_path):
-    """Of those at work nothing is touched."""
+def test_what_killed_ones_left_is_forgotten(tmp_path):
+    """Of those at work nothing is touched, and one may end meanwhile."""
     places = [Workplace(tmp_path / name, {"name": name}) for name in "abcd"]
     for k, place in enumerate(places[:3]):
         files.unlock(place._lock)
         os.utime(place.path, ns=(k * 10**9, k * 10**9))
-    resuming.forget(tmp_path, 1)
+    outs = [str(tmp_path / name) for name in "abcd"]
+    assert resuming.left_in(tmp_path) == outs
+    for out in (*outs[:2], outs[3], str(tmp_path / "e")):
+        resuming.forget(out)
     assert sorted(os.listdir(tmp_path)) == [".c.converting", ".d.converting"]
     places[3].leave(finished=True)
 
