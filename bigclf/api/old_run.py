@@ -11,7 +11,7 @@ import numpy as np
 
 from bigclf import files
 from bigclf.errors import DataError, RunError
-from bigclf.files.caches import CONVERSIONS, cache_home
+from bigclf.files.caches import is_cached
 from bigclf.methods import METHODS, Method
 from bigclf.model.model import Model, load
 from bigclf.stream.row_files import FiledArray
@@ -145,9 +145,8 @@ def is_of_run(old: OldRun, dataset: Dataset) -> bool:
 
 
 def in_cache(paths: Sequence[str]) -> bool:
-    """Whether these are shards that ``fit`` made of raw files, in bigclf's cache."""
-    home = files.join(str(cache_home()), CONVERSIONS)
-    return bool(paths) and all(files.is_below(path, home) for path in paths)
+    """Whether these are shards that ``fit`` made of raw files, in bigclf's cache: this one, or one elsewhere."""
+    return bool(paths) and all(map(is_cached, paths))
 
 
 def same_content(old: OldRun, dataset: Dataset) -> bool:

@@ -21,7 +21,7 @@ from bigclf.conversion.destination import OF_COLUMNS
 from bigclf.data.dataset import CHUNK_TABLE, MANIFEST, NUMBERS, Dataset
 from bigclf.errors import DataError, Interrupted, RunError
 from bigclf.files.apart import keep_apart
-from bigclf.files.caches import CONVERSIONS, cache_home
+from bigclf.files.caches import CONVERSIONS, cache_home, is_cached
 from bigclf.maths.block import Block, written_out
 from bigclf.model.model import Model, plain
 from bigclf.training.records.run_directory import FORGETTING, clear
@@ -120,8 +120,7 @@ class Outputs(NamedTuple):
             return
         if files.is_remote(dataset.files[0]):
             raise DataError("remote shards cannot be replaced in their places; use --to", file=dataset.files[0])
-        home = files.absolute(str(cache_home()))
-        if any(files.absolute(path).startswith(f"{home}/") for path in dataset.files):
+        if any(map(is_cached, dataset.files)):
             raise DataError("these shards are a cache of raw files, which still hold the rows: use --to, and take the "
                             "rows out of the raw files", file=dataset.files[0])  # fmt: skip
 

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import logging
 import os
+import re
 import stat
 import tempfile
 from pathlib import Path
@@ -45,6 +46,14 @@ def cache_directory(name: str) -> str:
     path = cache_home() / name
     path.mkdir(exist_ok=True)
     return str(path)
+
+
+def is_cached(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is a shard that was made of a raw file, in this cache, or in one that another process had, which
+    its environment named. Such directories are named by what they were made of."""
+    directory = Path(os.path.realpath(path)).parent
+    elsewhere = directory.parent.name == CONVERSIONS and re.fullmatch("[0-9a-f]{32}", directory.name)
+    return bool(elsewhere) or Path(os.path.realpath(cache_home())) in directory.parents
 
 
 def kernel_cache() -> Path:

@@ -93,6 +93,23 @@ def test_shards_that_the_cache_has_lost_are_made_again(table, tmp_path):
     assert "(raw store: decoded rows)" in told
 
 
+def test_shards_of_another_cache_are_not_replaced_but_a_copy_of_them_is(table, tmp_path, monkeypatch):
+    """Every later fit of the table there would learn from the rows that are left, and say nothing."""
+    _fit()
+    pa.csv.write_csv(table.slice(3, 1), "one.csv")
+    place = next((tmp_path / "cache" / "raw").glob("[!.]*"))
+    before = _shards(place)
+    shutil.copytree(place, "mine")
+    (tmp_path / "link").symlink_to(place)
+    monkeypatch.setenv("BIGCLF_CACHE_DIR", str(tmp_path / "other"))
+    for more in ("", f"--data {place}", "--data link"):
+        told = refuses(f"forget m.bigclf -o f.bigclf --like one.csv --rewrite {more}", 3)
+        assert "these shards are a cache of raw files, which still hold the rows: use --to" in told
+    assert _shards(place) == before
+    does("forget m.bigclf -o f.bigclf --like one.csv --rewrite --data mine")
+    assert len(_shards("mine")) == N - 1
+
+
 def test_of_shards_that_cannot_be_made_again_it_is_told_what_to_do(table, tmp_path):
     _fit()
     pa.csv.write_csv(table.slice(3, 1), "one.csv")
