@@ -268,6 +268,7 @@ def _made(
 def opened(old: OldRun, data: Stored | None) -> Dataset:
     """The shards that the model was trained on; errors where they are not."""
     named = data if data is not None else old.files
+    used = files.InUse(files.parent_directory(old.files[0])) if in_cache(old.files) else None
     if not isinstance(named, Dataset) and not named:
         if old.model.facts.get("run") is not None:
             raise TypeError(
@@ -293,7 +294,7 @@ def opened(old: OldRun, data: Stored | None) -> Dataset:
                             file=files.join(str(old.path), "run.json"))  # fmt: skip
         dataset = named if isinstance(named, Dataset) else _by_columns(old, named)
     require_same_rows(old, dataset)
-    dataset.raw = dataset.raw or old.raw
+    dataset.raw, dataset.used = dataset.raw or old.raw, dataset.used or used
     return dataset
 
 

@@ -1,5 +1,7 @@
 """``forget`` of a run on a table, of which ``fit`` made shards in bigclf's cache, and of Parquet of numbers."""
 
+import gc
+import importlib
 import json
 import os
 import pathlib
@@ -13,7 +15,11 @@ import pytest
 from making import does, refuses, rows_in_csv
 
 import bigclf
+from bigclf import files
+from bigclf.api.old_run import old_run
 from bigclf.conversion import removing
+
+forgetting = importlib.import_module("bigclf.api.forget")  # the name in the package is that of the function
 
 N = 300
 
@@ -108,6 +114,19 @@ def test_shards_of_another_cache_are_not_replaced_but_a_copy_of_them_is(table, t
     assert _shards(place) == before
     does("forget m.bigclf -o f.bigclf --like one.csv --rewrite --data mine")
     assert len(_shards("mine")) == N - 1
+
+
+def test_shards_of_the_cache_stay_while_rows_are_taken_out(table, tmp_path):
+    """Other tables are read meanwhile, more than are kept."""
+    _fit()
+    place = next((tmp_path / "cache" / "raw").glob("[!.]*"))
+    dataset = forgetting.opened(old_run("m.bigclf"), None)
+    files.remove_unused(place)
+    assert sum(block.n_rows for block in dataset.blocks()) == N
+    del dataset
+    gc.collect()
+    files.remove_unused(place)
+    assert not place.exists()
 
 
 def test_of_shards_that_cannot_be_made_again_it_is_told_what_to_do(table, tmp_path):
