@@ -36,6 +36,7 @@ VERSION = 1
 MOST_ROWS = 10  # of a shard, and shards, that are named beside raw files of which nothing else is known
 LOCK = ".lock"
 ASIDE = ".bigclf-forgetting"  # directory where shards wait that are to take the places of others beside it
+WHOSE = ".journal"  # in such a directory, the file of the request whose shards wait there
 BESIDE = ".forgetting"  # ends the name of the hidden directory beside an output
 PROMISE = (
     "The model is within its tolerance of the optimum of the rows that are left. "
@@ -171,7 +172,31 @@ class Journal:
 
     def note_finishing(self, staged: Staged, receipt: Mapping[str, object]) -> None:
         """Everything new is whole."""
-        self._write({**self.told, "moves": staged.moves, "aside": staged.directories, "receipt": receipt})
+        marks = [[_mark_of(path), _mark_of(place)] for place, path in staged.moves]
+        for room in staged.rooms if self.outputs.rewrites else ():
+            files.publish_text(files.join(room, WHOSE), self.path)
+        self._write(
+            {**self.told, "moves": staged.moves, "marks": marks, "aside": staged.directories, "receipt": receipt}
+        )
+
+    def require_mine(self, rooms: Iterable[str]) -> None:
+        """RunError where shards wait in one of the ``rooms`` for another request that only lets them take their places:
+        it would say of rows that they are gone, which still are there."""
+        for room in rooms:
+            path = files.join(room, WHOSE)
+            whose = files.read_text(path) if files.exists(path) else self.path
+            if whose != self.path and any(files.is_below(place, room) for place, _ in _moves_in(whose)):
+                raise RunError(f"{files.parent_directory(room)}: another bigclf forget lets shards take their places "
+                               f"there, or was broken off, that of {files.parent_directory(whose)}; give its command "
+                               "again first")  # fmt: skip
+
+    def require_untouched(self) -> None:
+        """RunError where shards that are to be replaced, or were, are others by now."""
+        for (place, path), (old, new) in zip(self.told["moves"], self.told.get("marks", ()), strict=False):
+            if _mark_of(path) != (old if files.exists(place) else new):
+                raise RunError(f"{path}: has changed since this bigclf forget was broken off, and may hold the rows: "
+                               "nothing more is changed. Take them out of what is there now with the model that was "
+                               f"trained on it, and remove {self.outputs.run_dir}")  # fmt: skip
 
     def give_up(self) -> None:
         """Remove the new run, as far as it is this call's."""
@@ -190,6 +215,20 @@ def _read(path: str) -> dict[str, object]:
         return dict(told) if told["version"] == VERSION else {}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
+
+
+def _moves_in(journal: str) -> list[tuple[str, str]]:
+    """What is still to take its place by such a file."""
+    told: Any = _read(journal)
+    return [(place, path) for place, path in told.get("moves", ()) if files.exists(place)]
+
+
+def _mark_of(path: str) -> list[object] | None:
+    """By what a shard is known wherever it lies; None: it is a directory, or not there."""
+    if files.is_directory(path) or not files.exists(path):
+        return None
+    found = files.fingerprint(path)
+    return [found.size, found.footer]
 
 
 def _require_free(outputs: Outputs, overwrite: bool, begun: bool) -> None:
@@ -296,6 +335,7 @@ class Staged:
             journal = journal_now()
             if not journal.finishing:
                 dataset.check_unchanged()
+                journal.require_mine(staged.rooms)
             return journal
 
         with alone(staged.directories, still) as journal:
@@ -575,6 +615,7 @@ def _conversions(dataset: Dataset) -> list[str]:
 def finished(outputs: Outputs, journal: Journal) -> Forgotten:
     """Let everything new take its place, and old things go; what a kill leaves undone, the same does later."""
     told = journal.told
+    journal.require_untouched()
     for place, path in told["moves"]:
         if files.is_directory(place):
             files.publish_directory(place, path)

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -375,6 +376,50 @@ def test_nobody_else_takes_places_while_files_take_theirs(tmp_path, monkeypatch)
     monkeypatch.setattr(receipt, "_name_files", beside)
     bigclf.forget(tmp_path / "run", tmp_path / "m.bigclf", **call)
     assert refused and bigclf.Dataset(tmp_path / "rows").n_rows == N - 2 and not list(tmp_path.rglob(".*"))
+
+
+def _broken_off_before_shards_take_their_places(tmp_path, monkeypatch):
+    x, y = random_rows(N, 30)
+    _trained(tmp_path, x, y, loss="hinge")
+    call = dict(rows=[0, 7], rewrite=True, progress=False)
+
+    def broken(*given):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(files, "move", broken)
+        bigclf.forget(tmp_path / "run", tmp_path / "m.bigclf", **call)
+    return call
+
+
+def test_another_request_does_not_take_shards_away_that_wait_for_their_places(tmp_path, monkeypatch):
+    """Its shards took the places, and the receipt of the first said that its rows, which were in them, were gone."""
+    call = _broken_off_before_shards_take_their_places(tmp_path, monkeypatch)
+    before = dict(_bytes_under(tmp_path))
+    told = f"rows: another bigclf forget lets shards take their places.*{tmp_path}/m.bigclf.run; give its command again"
+    with pytest.raises(RunError, match=told):
+        bigclf.forget(tmp_path / "run", tmp_path / "other.bigclf", **call | {"rows": [3]})
+    assert dict(_bytes_under(tmp_path)) == before
+    bigclf.forget(tmp_path / "run", tmp_path / "m.bigclf", **call)
+    assert bigclf.Dataset(tmp_path / "rows").n_rows == N - 2 and not list(tmp_path.rglob(".*"))
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_shards_that_changed_meanwhile_are_neither_replaced_nor_said_to_be(waits, tmp_path, monkeypatch):
+    call = _broken_off_before_shards_take_their_places(tmp_path, monkeypatch)
+    aside = tmp_path / "rows" / receipt.ASIDE
+    kept = {path.name: path.read_bytes() for path in aside.iterdir()}
+    shutil.rmtree(tmp_path / "rows")
+    x, y = random_rows(N, 30)
+    shards_of(tmp_path / "rows", x * 2 if waits else x, y, shard_nnz=800)  # others, or the old ones from a backup
+    if waits:
+        aside.mkdir()
+        for name, content in kept.items():
+            (aside / name).write_bytes(content)
+    with pytest.raises(RunError, match=r"part-00000.parquet: has changed since this bigclf forget was broken off"):
+        bigclf.forget(tmp_path / "run", tmp_path / "m.bigclf", **call)
+    assert bigclf.Dataset(tmp_path / "rows").n_rows == N
+    assert not [name for name in os.listdir(tmp_path) if name in ("m.bigclf", "m.bigclf.receipt.json")]
 
 
 @pytest.mark.parametrize("shared", ["output", "run_dir", "receipt", "to", "rows"])

@@ -1,7 +1,6 @@
 """``forget`` of a run on a table, of which ``fit`` made shards in bigclf's cache, and of Parquet of numbers."""
 
 import gc
-import importlib
 import json
 import os
 import pathlib
@@ -16,10 +15,9 @@ from making import does, refuses, rows_in_csv
 
 import bigclf
 from bigclf import files
+from bigclf.api import forget as verb
 from bigclf.api.old_run import old_run
 from bigclf.conversion import removing
-
-forgetting = importlib.import_module("bigclf.api.forget")  # the name in the package is that of the function
 
 N = 300
 
@@ -120,7 +118,7 @@ def test_shards_of_the_cache_stay_while_rows_are_taken_out(table, tmp_path):
     """Other tables are read meanwhile, more than are kept."""
     _fit()
     place = next((tmp_path / "cache" / "raw").glob("[!.]*"))
-    dataset = forgetting.opened(old_run("m.bigclf"), None)
+    dataset = verb.opened(old_run("m.bigclf"), None)
     files.remove_unused(place)
     assert sum(block.n_rows for block in dataset.blocks()) == N
     del dataset
