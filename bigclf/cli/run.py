@@ -172,6 +172,9 @@ def refuse_senseless(step: Step, inner: click.Context) -> None:
     except (TypeError, ValueError) as error:
         named = (where for name, where in step.places.items() if str(error).startswith(f"{name}="))
         raise JobError(f"{next(named, step.place)}: fit: {error}") from None
+    except click.UsageError as error:  # of an option's value as a whole
+        option = str(getattr(error, "param_hint", "")).lstrip("-").replace("-", "_")
+        raise JobError(f"{step.places.get(option, step.place)}: fit: {error.format_message()}") from None
 
 
 def refuse_inputs_of_job(job: Job, steps: list[tuple[Step, click.Context]]) -> None:

@@ -363,6 +363,38 @@ def test_columns_are_a_list_or_text_with_commas():
             list(job(given % numeric).steps(lambda path: False))
 
 
+@pytest.mark.parametrize(
+    ("lines", "line", "message"),
+    [
+        ("data: {train: t}\noutputs: {model: [m, n]}", 2, "'outputs.model' takes one value, not a list"),
+        ("data: {train: t}\nrun: {dir: {a: b}}", 2, "'run.dir' takes one value, not a table"),
+        ("data:\n  train: [t, null]", 2, "'data' of fit lists single values, not None"),
+        ("data:\n  train: [[t]]", 2, r"'data' of fit lists single values, not \['t'\]"),
+        ("data:\n  train: {a: b}", 2, "'data' of fit lists single values, not {'a': 'b'}"),
+        ("data:\n  train: [t, --overwrite]", 2, "'data' of fit cannot be '--overwrite', which reads"),
+        ("steps:\n- convert: {out: o, sources: -x}", 2, "'sources' of convert cannot be '-x'"),
+        ("data:\n  train: t\n  columns: {label: null}", 3, "'data.columns' names one column for 'label'.*not None"),
+        ("data:\n  train: t\n  columns: {label: 'a,b'}", 3, "'data.columns' names one column for 'label'.*not 'a,b'"),
+    ],
+)
+def test_what_is_no_single_value_is_refused_where_one_is_meant(lines, line, message):
+    with pytest.raises(JobError, match=f"line {line}: {message}"):
+        list(job(f"{lines}\n").steps(lambda path: False))
+
+
+def test_null_leaves_a_parameter_of_the_method_out():
+    for said in ("method: {algo: dcd, inner_rounds: null}", "method: {algo: dcd}"):
+        (made,) = job(f"data: {{train: t}}\n{said}\n").steps(lambda path: False)
+        assert not [word for word in made.words if "inner_rounds" in word]
+
+
+def test_weights_of_classes_that_are_none_are_refused_with_their_line(tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text("data: {train: t}\nmethod:\n  class_weight: [1, 2]\n")
+    said = CliRunner().invoke(main, ["run", str(path), "--dry-run"])
+    assert said.exit_code == 2 and "job.yaml, line 3: fit: Invalid value for --class-weight" in said.output
+
+
 @pytest.mark.parametrize(("key", "section"), [("memory", "limits"), ("seed", "run"), ("workers", "cluster")])
 def test_a_key_of_another_section_is_sent_there(key, section):
     with pytest.raises(JobError, match=f"line 3: 'method.{key}' belongs to '{section}'"):

@@ -204,6 +204,9 @@ class Job:
                     elsewhere = key != "method" and name in method_keys()
                     meant = f"; did you mean method.{name}? " if elsewhere else _meant(name, own)
                     raise self.fail(f"unknown key '{key}.{name}'{meant}{key} has {', '.join(own)}", key, name)
+        for key, name in (("outputs", "model"), ("run", "dir")):
+            if isinstance(value := (self.table.get(key) or {}).get(name), list | dict):
+                raise self.fail(f"'{key}.{name}' takes one value, not {_kind(value)}", key, name)
         self._check_patience()
         if "steps" in self.table:
             self._check_steps()
@@ -395,6 +398,10 @@ class Job:
             if not isinstance(data["columns"], dict):
                 what = "'data.columns' says for each role which column has it, such as {label: y}"
                 raise self.fail(f"{what}, not {data['columns']!r}", "data", "columns")
+            for role, name in data["columns"].items():
+                if name is None or isinstance(name, list | dict) or "," in str(name):
+                    raise self.fail(f"'data.columns' names one column for {role!r}, without a comma, not {name!r}",
+                                    "data", "columns", role)  # fmt: skip
             options["columns"] = ",".join(f"{role}={name}" for role, name in data["columns"].items())
         limits, cluster = self.table.get("limits", {}), self._cluster()
         first = {"data": data["train"], "output": self._model()}
@@ -443,7 +450,10 @@ class Job:
         return Step(name, words, self.where(*place), places, place)
 
     def _check_listed(self, name: str, key: str, param: click.Parameter, value: object, place: Place) -> None:
-        """Items of a list that a command line has between commas, where one can stand there."""
+        """Items of a list, where each can stand in a command line."""
+        if isinstance(param, click.Argument):
+            self._check_paths(name, key, value, place)
+            return
         if not isinstance(value, list | dict) or not _takes_commas(param):
             return
         if not value:
@@ -454,6 +464,18 @@ class Job:
             if "," in str(item):
                 by_spec = "; a spec (spec: FILE.yaml) takes such a column" if param.name in BY_COMMAS else ""
                 raise self.fail(f"{key!r} of {name} cannot have {item!r}, which has a comma{by_spec}", *place, key)
+
+    def _check_paths(self, name: str, key: str, value: object, place: Place) -> None:
+        """What a command takes without the name of an option."""
+        said = (("data", one) for one, told in self.table.get("data", {}).items() if told is value)
+        where: Place = next(said, (*place, key))
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, list | dict) or (item is None and isinstance(value, list)):
+                raise self.fail(f"{key!r} of {name} lists single values, not {item!r}", *where)
+            if isinstance(item, str) and item[:1] == "-" and item != "-":
+                raise self.fail(
+                    f"{key!r} of {name} cannot be {item!r}, which reads as an option; write ./{item}", *where
+                )
 
     def _check_training(self, options: dict[str, Any], place: Place) -> None:
         """The method, its parameters and the grid of one training, as far as they can be known beforehand."""
@@ -621,7 +643,9 @@ def _words(param: click.Parameter, value: object) -> list[str]:
         if value not in (True, False):
             return [f"{param.opts[-1]}={value}"]  # click says that a flag takes no value
         return [(param.opts if value else param.secondary_opts)[-1]] if value or param.secondary_opts else []
-    items = [f"{name}={_text(item)}" for name, item in value.items()] if isinstance(value, dict) else value
+    if isinstance(value, dict):
+        value = [f"{name}={_text(item)}" for name, item in value.items() if item is not None]
+    items = value
     items = items if isinstance(items, list) else [items]
     if _takes_commas(param):
         items = [",".join(map(_text, items))]
