@@ -21,7 +21,7 @@ from bigclf.conversion.destination import OF_COLUMNS
 from bigclf.data.dataset import CHUNK_TABLE, MANIFEST, NUMBERS, Dataset
 from bigclf.errors import DataError, Interrupted, RunError
 from bigclf.files.apart import keep_apart
-from bigclf.files.caches import CONVERSIONS, cache_home, is_cached
+from bigclf.files.caches import CONVERSIONS, cache_directory, is_cached
 from bigclf.maths.block import Block, written_out
 from bigclf.model.model import Model, plain
 from bigclf.training.records.run_directory import FORGETTING, clear
@@ -592,14 +592,14 @@ def _stores(old: OldRun, dataset: Dataset, local_dir: str | None) -> list[str]:
 
 
 def _manifests(dataset: Dataset) -> list[str]:
-    homes = [files.join(str(cache_home()), name) for name in ("manifests", NUMBERS)]
+    homes = [cache_directory(name) for name in ("manifests", NUMBERS)]
     names = [(home, name) for home in homes for name in files.list_directory(home)]
     return [files.join(home, name) for home, name in names if name.startswith(dataset.digest)]
 
 
 def _conversions(dataset: Dataset) -> list[str]:
     """Directories of the cache with shards that were made of the same raw files."""
-    home, sources = files.join(str(cache_home()), CONVERSIONS), {*dataset.conversion.get("sources", ())}
+    home, sources = cache_directory(CONVERSIONS), {*dataset.conversion.get("sources", ())}
     found = []
     for name in sorted(files.list_directory(home)) if sources else ():
         directory = files.join(home, name)

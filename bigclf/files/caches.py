@@ -42,8 +42,14 @@ def _temporary_home() -> Path:
 
 
 def cache_directory(name: str) -> str:
-    """The directory ``name`` in bigclf's cache, made if need be."""
+    """The directory ``name`` in bigclf's cache, made if need be; where it cannot be written (another user made it, with
+    this one's home) in the temporary one."""
     path = cache_home() / name
+    with contextlib.suppress(OSError):
+        path.mkdir(exist_ok=True)
+        if os.access(path, os.W_OK | os.X_OK):
+            return str(path)
+    path = _temporary_home() / name
     path.mkdir(exist_ok=True)
     return str(path)
 

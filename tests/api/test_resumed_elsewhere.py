@@ -18,6 +18,8 @@ from making import random_rows, run_python, shards_of
 import bigclf
 from bigclf import files
 from bigclf.errors import RunError
+from bigclf.files import caches
+from bigclf.files.caches import is_cached
 from bigclf.model import raw_input
 
 N, D = 200, 30
@@ -194,6 +196,18 @@ def test_what_another_process_makes_in_the_cache_is_not_touched(table, tmp_path,
         raw_input.converted(table, SPEC)
         kept = {name for name in os.listdir(home) if len(name) < 20}
     assert kept == {"a", ".a.lock", ".a.converting", ".c.converting"}
+
+
+def test_a_cache_that_another_user_made_is_passed_over(table, tmp_path, monkeypatch):
+    """As root did, with this user's home: the cache can be written, what is in it cannot."""
+    theirs, real = tmp_path / "cache" / "raw", os.access
+    theirs.mkdir(parents=True)
+    (tmp_path / "mine").mkdir()
+    monkeypatch.setattr(os, "access", lambda path, *how: pathlib.Path(path) != theirs and real(path, *how))
+    monkeypatch.setattr(caches, "_temporary_home", lambda: tmp_path / "mine")
+    made = raw_input.converted(table, SPEC)
+    assert made.n_rows == N and not os.listdir(theirs) and is_cached(made.files[0])
+    assert caches.cache_directory("raw") == str(tmp_path / "mine" / "raw")
 
 
 @pytest.mark.parametrize("lost", ["shard", "cut", "features"])
