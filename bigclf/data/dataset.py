@@ -534,6 +534,8 @@ class Dataset:
                 check_manifest(manifest)
                 told = not manifest["weighted"] or "zero_weight" in manifest  # older ones did not always say
                 if not told or not self._matches(manifest["files"]):
+                    if not prefix:
+                        self._unread += self._lost(directory, manifest["files"])
                     continue
                 table = shards.read_table(files.join(directory, prefix + CHUNK_TABLE), list(Chunks._fields))
                 chunks = Chunks(*(table[name] for name in Chunks._fields))
@@ -594,6 +596,16 @@ class Dataset:
         """Whether the manifest lists these files by name, size and footer (a copy has another time of change)."""
         mine = [(files.base_name(p), f.size, f.footer) for p, f in zip(self.files, self.fingerprints, strict=True)]
         return mine == [(entry["name"], entry["size"], entry["footer"]) for entry in listed]
+
+    def _lost(self, directory: str, listed: Sequence[Mapping[str, str]]) -> list[str]:
+        """A warning of shards that the manifest of a directory lists and that are not there, where all were meant."""
+        mine = [*map(files.base_name, self.files)]
+        lost = [entry["name"] for entry in listed if entry["name"] not in mine]
+        if not lost or mine != [*map(files.base_name, files.expand(directory))] or files.before_unfinished(directory):
+            return []
+        more = f" and {len(lost) - 1:,} more" * (len(lost) > 1)
+        return [f"{directory}: {lost[0]}{more} of {len(listed):,} shards that the manifest lists are not there, and "
+                "their rows are missing"]  # fmt: skip
 
     def _remember(self, known: Known) -> None:
         with contextlib.suppress(OSError):  # no room: gathered again next time

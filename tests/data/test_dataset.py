@@ -299,6 +299,22 @@ def test_a_footer_that_is_wrong_about_rows_of_weight_zero_is_found_out(tmp_path,
         Dataset(tmp_path / "all.parquet").taking_part().decode(0, 0)
 
 
+def test_shards_that_are_gone_from_a_directory_are_told_of(tmp_path):
+    x = sp.random(40, 10, 0.5, "csr", np.float32, random_state=0)
+    given = [(x.indptr, x.indices, x.data, np.arange(40) % 2, None)]
+    write_shards(given, tmp_path / "s", classes=np.array([0, 1]), chunk_nnz=20, shard_nnz=40, n_features=10)
+    first, *others = Dataset(tmp_path / "s").files
+    assert len(others) > 2 and not Dataset(tmp_path / "s").warnings
+    for path in others[:2]:
+        os.remove(path)
+    told = (
+        f"{tmp_path}/s: part-00001.parquet and 1 more of {len(others) + 1} shards that the manifest lists are not there"
+    )
+    for named in (tmp_path / "s", [str(tmp_path / "s")]):
+        assert [text for text in Dataset(named).warnings if text.startswith(told)]
+    assert not Dataset([first, *others[3:]]).warnings  # which asks for no others
+
+
 def test_damaged_manifest_is_made_anew(tmp_path):
     x, codes = random_rows()
     ds = write_own(tmp_path / "s", x, codes)
