@@ -72,7 +72,8 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def _no_room(out: files.PathLike, error: OSError, free: int, next: str) -> RunError:
     reason = os.strerror(error.errno or 0).lower()
-    advice = f"make room and {next}" if next else "make room or name another directory; nothing was left behind"
+    another = f"make room or name another {files.named_by(out)}; nothing was left behind"
+    advice = f"make room and {next}" if next else another
     return RunError(f"{os.fspath(out)}: {reason} ({format_bytes(free)} were free); {advice}")
 
 

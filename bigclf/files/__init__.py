@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from bigclf.errors import CONVERT_FIRST, DataError, RunError, StoreError
 from bigclf.files import remote
-from bigclf.files.caches import cache_home
+from bigclf.files.caches import cache_home, is_cached
 from bigclf.units import SHORT, nearest
 
 GET_FLAGS, SET_FLAGS, NO_COPY_ON_WRITE = 0x80086601, 0x40086602, 0x00800000  # FS_IOC_..., FS_NOCOW_FL of linux/fs.h
@@ -949,7 +949,12 @@ def refuses_to_write(error: OSError) -> bool:
 
 def cannot_write(path: PathLike, error: OSError) -> str:
     """What is to be said where ``path`` cannot be made: the directory that there is, and not a name of ours below."""
-    return f"cannot write in {nearest_directory(path)!r}: {error.strerror}; name another directory"
+    return f"cannot write in {nearest_directory(path)!r}: {error.strerror}; name another {named_by(path)}"
+
+
+def named_by(path: PathLike) -> str:
+    """What a person names another place instead of ``path`` by."""
+    return "cache (BIGCLF_CACHE_DIR)" if not is_remote(path) and is_cached(path) else "directory"
 
 
 def remove(path: PathLike) -> None:

@@ -339,3 +339,11 @@ def test_a_mapped_file_keeps_its_place_on_a_disk_that_copies_on_write_from_befor
     monkeypatch.setattr(fcntl, "ioctl", ioctl)
     assert made(tmp_path).size == 9
     assert asked == [(files.GET_FLAGS, 0, 0), (files.SET_FLAGS, 0, 0x10 | files.NO_COPY_ON_WRITE)]
+
+
+def test_where_the_cache_cannot_be_written_the_cache_is_to_be_another(tmp_path, monkeypatch):
+    monkeypatch.setenv("BIGCLF_CACHE_DIR", str(tmp_path / "cache"))
+    error = OSError(errno.EROFS, "Read-only file system")
+    shards = tmp_path / "cache" / "raw" / ("0" * 32)
+    assert files.cannot_write(shards, error).endswith("; name another cache (BIGCLF_CACHE_DIR)")
+    assert files.cannot_write(tmp_path / "out", error).endswith("; name another directory")
