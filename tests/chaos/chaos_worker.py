@@ -100,10 +100,14 @@ def watch_visits():
         where = dict(kind=visit.kind, epoch=visit.epoch, segment=visit.segment, first=visit.first)
         tell(what="begin", token=token, **where)
         HERE.update(where)
-        obey(at="begin", **where)
-        outcome = plain(self, visit, states, carries, token)
-        time.sleep(pace())
-        obey(at="end", **where)
+        try:
+            obey(at="begin", **where)
+            outcome = plain(self, visit, states, carries, token)
+            time.sleep(pace())
+            obey(at="end", **where)
+        except BaseException:  # such as one that nobody waits for any more
+            tell(what="raised", token=token, **where)
+            raise
         tell(what="end", token=token, **where)
         return outcome
 

@@ -65,7 +65,7 @@ class Network(ChaosCluster):
         """Healed, idle and without orders."""
         self.tell("heal")
         wait_for(lambda: all(worker.pid for worker in self.workers), LONG, "both workers")
-        wait_for(lambda: len(self.visits(what="begin")) == len(self.visits(what="end")), LONG, "the end of all visits")
+        wait_for(lambda: 2 * len(self.visits(what="begin")) == len(self.visits()), LONG, "the end of all visits")
         self.reset()
         return self
 
