@@ -47,9 +47,11 @@ def rows(m=3000):
     return frame
 
 
-def asked(model, frame, tmp_path, **options):
+def asked(model, frame, tmp_path, depth=1000, **options):
+    """What DuckDB answers, which takes expressions of so many in one another."""
     told = model.export(tmp_path / "m.sql", "sql", overwrite=True, **options)
     database = duckdb.connect()
+    database.execute(f"SET max_expression_depth TO {depth}")
     database.register(options.get("table", "rows"), frame)
     return database.sql((tmp_path / "m.sql").read_text()).df(), told
 
@@ -262,10 +264,10 @@ def test_a_row_without_a_number_that_is_needed_has_no_answer(tmp_path, classes):
 
 
 def test_more_classes_than_an_expression_may_be_deep(tmp_path):
-    x, y = np.eye(1100)[:, :3] + np.arange(3300).reshape(1100, 3) / 3300, np.arange(1100)
+    x, y = np.eye(150)[:, :3] + np.arange(450).reshape(150, 3) / 450, np.arange(150)
     model = bigclf.fit(pd.DataFrame(x, columns=["a", "b", "bigclf_sum_0"]), y, algo="pa1", epochs=1, progress=False)
     frame = pd.DataFrame(x, columns=["a", "b", "bigclf_sum_0"]).assign(bigclf_sum_1=99.0)[:5]
-    found, _ = asked(model, frame, tmp_path)
+    found, _ = asked(model, frame, tmp_path, depth=100)
     assert found.prediction.tolist() == model.predict(frame[["a", "b", "bigclf_sum_0"]]).tolist()
     np.testing.assert_allclose(found.score_7, model.decision_function(frame[["a", "b", "bigclf_sum_0"]])[:, 7],
                                rtol=1e-12)  # fmt: skip
