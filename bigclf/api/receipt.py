@@ -21,7 +21,7 @@ from bigclf.conversion.destination import OF_COLUMNS
 from bigclf.data.dataset import CHUNK_TABLE, MANIFEST, NUMBERS, Dataset
 from bigclf.errors import DataError, Interrupted, RunError
 from bigclf.files.apart import keep_apart
-from bigclf.files.caches import CONVERSIONS, cache_directory, is_cached
+from bigclf.files.caches import CONVERSIONS, MANIFESTS, cache_directory, is_cached
 from bigclf.maths.block import Block, written_out
 from bigclf.model.model import Model, plain
 from bigclf.training.records.run_directory import FORGETTING, clear
@@ -592,7 +592,7 @@ def _stores(old: OldRun, dataset: Dataset, local_dir: str | None) -> list[str]:
 
 
 def _manifests(dataset: Dataset) -> list[str]:
-    homes = [cache_directory(name) for name in ("manifests", NUMBERS)]
+    homes = [cache_directory(name) for name in (MANIFESTS, NUMBERS)]
     names = [(home, name) for home in homes for name in files.list_directory(home)]
     return [files.join(home, name) for home, name in names if name.startswith(dataset.digest)]
 

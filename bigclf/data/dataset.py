@@ -60,7 +60,7 @@ from bigclf.data.shards import (
 from bigclf.errors import DataError, SchemaError, StoreError, masked
 from bigclf.features.arrow import as_numpy, texts_in_arrow
 from bigclf.features.encode import is_columns, load
-from bigclf.files.caches import cache_directory
+from bigclf.files.caches import MANIFESTS, cache_directory
 from bigclf.files.json_fields import check_fields, check_relations, whole
 from bigclf.maths.block import NO_SCALES, Block, Entries, concatenate, one_value_a_row, rows_of, selected
 from bigclf.maths.feature_ids import FeatureIds
@@ -590,7 +590,7 @@ class Dataset:
         directories = {files.parent_directory(path) for path in self.files}
         if len(directories) == 1 and not self.columns:
             yield directories.pop(), ""
-        yield cache_directory("manifests"), self.digest
+        yield cache_directory(MANIFESTS), self.digest
 
     def _matches(self, listed: Sequence[Mapping[str, object]]) -> bool:
         """Whether the manifest lists these files by name, size and footer (a copy has another time of change)."""
@@ -609,7 +609,7 @@ class Dataset:
 
     def _remember(self, known: Known) -> None:
         with contextlib.suppress(OSError):  # no room: gathered again next time
-            self._write(cache_directory("manifests"), self.digest, known)
+            self._write(cache_directory(MANIFESTS), self.digest, known)
 
     def write_manifest(self, directory: str, conversion: Mapping[str, object] | None = None, **made: object) -> None:
         """Write manifest and chunk table into ``directory``, where the files lie; ``conversion`` : what is to be known

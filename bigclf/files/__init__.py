@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from bigclf.errors import CONVERT_FIRST, DataError, RunError, StoreError
 from bigclf.files import remote
-from bigclf.files.caches import cache_home, is_cached
+from bigclf.files.caches import cache_home, is_below_home, is_cached
 from bigclf.units import SHORT, nearest
 
 GET_FLAGS, SET_FLAGS, NO_COPY_ON_WRITE = 0x80086601, 0x40086602, 0x00800000  # FS_IOC_..., FS_NOCOW_FL of linux/fs.h
@@ -954,7 +954,8 @@ def cannot_write(path: PathLike, error: OSError) -> str:
 
 def named_by(path: PathLike) -> str:
     """What a person names another place instead of ``path`` by."""
-    return "cache (BIGCLF_CACHE_DIR)" if not is_remote(path) and is_cached(path) else "directory"
+    ours = not is_remote(path) and (is_below_home(path) or is_cached(path))
+    return "cache (BIGCLF_CACHE_DIR)" if ours else "directory"
 
 
 def remove(path: PathLike) -> None:

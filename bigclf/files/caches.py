@@ -13,6 +13,7 @@ from pathlib import Path
 
 log = logging.getLogger("bigclf")
 CONVERSIONS = "raw"  # name of the directory of shards that were made of raw files
+MANIFESTS, KERNELS = "manifests", "kernels"  # of others; whoever converts looks for the first
 
 
 def cache_home() -> Path:
@@ -54,12 +55,22 @@ def cache_directory(name: str) -> str:
     return str(path)
 
 
+def is_below_home(path: str | os.PathLike[str]) -> bool:
+    """Whether ``path`` is bigclf's cache, or lies in it."""
+    home, found = Path(os.path.realpath(cache_home())), Path(os.path.realpath(path))
+    return found == home or home in found.parents
+
+
 def is_cached(path: str | os.PathLike[str]) -> bool:
     """Whether a file is a shard that was made of a raw file, in this cache, or in one that another process had, which
-    its environment named. Such directories are named by what they were made of."""
+    its environment named. Such directories are named by what they were made of, and a cache has others beside them."""
     directory = Path(os.path.realpath(path)).parent
-    elsewhere = directory.parent.name == CONVERSIONS and re.fullmatch("[0-9a-f]{32}", directory.name)
-    return bool(elsewhere) or Path(os.path.realpath(cache_home())) in directory.parents
+    if Path(os.path.realpath(cache_home())) / CONVERSIONS in directory.parents:
+        return True
+    home, named = directory.parent.parent, re.fullmatch("[0-9a-f]{32}", directory.name)
+    if directory.parent.name != CONVERSIONS or not named:  # others have such names, too
+        return False
+    return home.name.startswith("bigclf") or any((home / name).is_dir() for name in (MANIFESTS, KERNELS))
 
 
 def kernel_cache() -> Path:
@@ -70,7 +81,7 @@ def kernel_cache() -> Path:
 @functools.cache
 def _own_kernels() -> Path:
     """Chosen once: kernels of one process lie in one place."""
-    return cache_home() / "kernels"
+    return cache_home() / KERNELS
 
 
 def has_kernels() -> bool:

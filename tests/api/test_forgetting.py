@@ -378,6 +378,21 @@ def test_nobody_else_takes_places_while_files_take_theirs(tmp_path, monkeypatch)
     assert refused and bigclf.Dataset(tmp_path / "rows").n_rows == N - 2 and not list(tmp_path.rglob(".*"))
 
 
+@pytest.mark.parametrize("below", ["cache/mine", f"data/raw/{'0' * 32}"])
+def test_shards_that_lie_in_the_cache_or_are_named_as_there_may_be_a_persons_own(below, tmp_path, monkeypatch):
+    """Numbers of rows were refused, as those of a raw file whose rows ``fit`` had shuffled; there is none."""
+    monkeypatch.setenv("BIGCLF_CACHE_DIR", str(tmp_path / "cache"))
+    place = tmp_path / below
+    place.parent.mkdir(parents=True)
+    shards_of(place, *random_rows(N, 30), shard_nnz=800)
+    bigclf.fit(place, run_dir=tmp_path / "run", algo="dcd", loss="hinge", tol=1e-3, progress=False)
+    call = dict(rows=[3], progress=False)
+    made = bigclf.forget(tmp_path / "run", tmp_path / "to.bigclf", to=tmp_path / "to", **call)
+    assert made.receipt["rows"]["left"] == N - 1
+    bigclf.forget(tmp_path / "run", tmp_path / "m.bigclf", rewrite=True, **call)
+    assert bigclf.Dataset(place).n_rows == N - 1
+
+
 def _broken_off_before_shards_take_their_places(tmp_path, monkeypatch):
     x, y = random_rows(N, 30)
     _trained(tmp_path, x, y, loss="hinge")

@@ -202,12 +202,12 @@ def test_a_cache_that_another_user_made_is_passed_over(table, tmp_path, monkeypa
     """As root did, with this user's home: the cache can be written, what is in it cannot."""
     theirs, real = tmp_path / "cache" / "raw", os.access
     theirs.mkdir(parents=True)
-    (tmp_path / "mine").mkdir()
+    (tmp_path / "bigclf-0").mkdir()
     monkeypatch.setattr(os, "access", lambda path, *how: pathlib.Path(path) != theirs and real(path, *how))
-    monkeypatch.setattr(caches, "_temporary_home", lambda: tmp_path / "mine")
+    monkeypatch.setattr(caches, "_temporary_home", lambda: tmp_path / "bigclf-0")
     made = raw_input.converted(table, SPEC)
     assert made.n_rows == N and not os.listdir(theirs) and is_cached(made.files[0])
-    assert caches.cache_directory("raw") == str(tmp_path / "mine" / "raw")
+    assert caches.cache_directory("raw") == str(tmp_path / "bigclf-0" / "raw")
 
 
 @pytest.mark.parametrize("lost", ["shard", "cut", "features"])
