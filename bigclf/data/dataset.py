@@ -302,8 +302,10 @@ class Dataset:
     @property
     def label_called(self) -> str | None:
         """What that file calls the column of labels; None: text of sparse rows, which has no columns."""
-        named = self.features.get("label")
-        return self.layout.label if self.made_of is None else named["column"] if named else None
+        if self.made_of is None:
+            return self.layout.label
+        columns = (self.features.get("label") or {}).get("column")
+        return ", ".join(columns) if isinstance(columns, list) else columns
 
     def with_real_labels(self) -> Dataset:
         """The same rows with labels that are numbers to predict: those of blocks are then the numbers themselves.

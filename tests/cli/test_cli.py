@@ -280,6 +280,12 @@ def test_what_cannot_be_learned_or_validated_is_told_of_the_table_itself(tmp_pat
     for verb, *more in ways:
         said = error_of(verb, tmp_path / "ok.csv", *named, *more, code=3)
         assert f"{other}, column y: no row has a label that the model knows: the model knows 'u', 'v'" in said
+    for name, labels in (("many", "uvw"), ("others", "pqr")):
+        rows = "".join(f"{labels[i % 2]},{labels[i % 3]},{i}\n" for i in range(40))
+        (tmp_path / f"{name}.csv").write_text("y,z,a\n" + rows)
+    several = ("--label", "y", "--label", "z", "--numeric", "a", "--epochs", 1, "--validate", tmp_path / "others.csv")
+    said = error_of("fit", tmp_path / "many.csv", *several, "-o", tmp_path / "out", code=3)
+    assert f"{tmp_path / 'others.csv'}, column y, z: no row has a label that the model knows" in said
     bad = ("--on-bad-rows", "skip", "--max-bad-fraction", 1, "-o", tmp_path / "out")
     said = error_of("fit", tmp_path / "bad.csv", *named, *bad, code=3)
     assert f"{tmp_path / 'bad.csv'}: no row is left: 40 bad ones were left out, the first of them" in said
