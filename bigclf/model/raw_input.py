@@ -271,12 +271,12 @@ def _forget(home: str) -> None:
     made = files.by_age(files.join(home, name) for name in names if not name.startswith("."))
     for outs, remove in ((made, files.remove_unused), (left_in(home), forget)):
         for out in outs[:-KEPT]:
-            with files.alone(_lock_of(out), wait=False) as free:
+            with contextlib.suppress(OSError), files.alone(_lock_of(out), wait=False) as free:  # another user's
                 if free:
                     remove(out)
     for name in names:
         if name.endswith(LOCK):  # in the end of those that were killed nobody has it
-            with files.alone(files.join(home, name), wait=False):
+            with contextlib.suppress(OSError), files.alone(files.join(home, name), wait=False):
                 pass
 
 

@@ -2,6 +2,7 @@
 more of the raw files."""
 
 import copy
+import errno
 import gc
 import os
 import pathlib
@@ -244,3 +245,22 @@ def test_a_directory_that_is_gone_is_not_in_use(tmp_path):
     del used
     files.remove_unused(tmp_path / "e")
     assert not (tmp_path / "e").exists()
+
+
+def test_what_is_another_users_in_the_cache_ends_nobody_elses_reading(table, tmp_path, monkeypatch):
+    """Its lock, of a conversion at work or killed, cannot be opened: "Permission denied: .../raw/.x.lock"."""
+    home = tmp_path / "cache" / "raw"
+    (home / ".theirs.converting").mkdir(parents=True)
+    for name in (".theirs.lock", ".killed.lock"):
+        (home / name).touch()
+    (home / "theirs").mkdir()
+    monkeypatch.setattr(raw_input, "KEPT", 1)
+    real = files.lock
+
+    def lock(path, wait=False):
+        if not wait and pathlib.Path(path).parent == home:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return real(path, wait)
+
+    monkeypatch.setattr(files, "lock", lock)
+    assert raw_input.converted(table, SPEC).n_rows == N
