@@ -599,10 +599,14 @@ class Dataset:
         mine = [(files.base_name(p), f.size, f.footer) for p, f in zip(self.files, self.fingerprints, strict=True)]
         return mine == [(entry["name"], entry["size"], entry["footer"]) for entry in listed]
 
-    def _lost(self, directory: str, listed: Sequence[Mapping[str, str]]) -> list[str]:
+    def _lost(self, directory: str, listed: Sequence[Mapping[str, object]]) -> list[str]:
         """A warning of shards that the manifest of a directory lists and that are not there, where all were meant."""
-        mine = [*map(files.base_name, self.files)]
-        lost = [entry["name"] for entry in listed if entry["name"] not in mine]
+        mine, its = [*map(files.base_name, self.files)], {entry["name"] for entry in listed}
+        if any(name[:1] in "_." for name in mine):  # named one by one
+            return []
+        renamed = {(f.size, f.footer) for name, f in zip(mine, self.fingerprints, strict=True) if name not in its}
+        gone = [entry for entry in listed if entry["name"] not in mine]
+        lost = [entry["name"] for entry in gone if (entry["size"], entry["footer"]) not in renamed]
         if not lost or mine != [*map(files.base_name, files.expand(directory))] or files.before_unfinished(directory):
             return []
         more = f" and {len(lost) - 1:,} more" * (len(lost) > 1)

@@ -313,6 +313,12 @@ def test_shards_that_are_gone_from_a_directory_are_told_of(tmp_path):
     for named in (tmp_path / "s", [str(tmp_path / "s")]):
         assert [text for text in Dataset(named).warnings if text.startswith(told)]
     assert not Dataset([first, *others[3:]]).warnings  # which asks for no others
+    for path in (first, *others[2:]):
+        os.rename(path, f"{tmp_path}/s/a-{os.path.basename(path)}")
+    assert told in str(Dataset(tmp_path / "s").warnings)  # and of none that has another name now
+    for path in (first, *others[2:]):
+        os.rename(f"{tmp_path}/s/a-{os.path.basename(path)}", f"{tmp_path}/s/_{os.path.basename(path)}")
+    assert not Dataset(f"{tmp_path}/s/_part-00000.parquet").warnings  # a manifest that was said to be damaged
 
 
 def test_damaged_manifest_is_made_anew(tmp_path):
