@@ -96,7 +96,7 @@ def of_columns(
         source = converted(data, features, format, memory=_room(memory), seed=seed, progress=shown, **bad._asdict())
     if validate is not None and is_stored(validate) and not isinstance(validate, Dataset) and are_raw(validate):
         learned = encode.Learned(**source.learned_of_columns())
-        told = dict(learned=learned, known=known_labels(source))
+        told = dict(learned=learned, known=known_labels(source), **bad._asdict())
         validate = converted(validate, source.features, memory=_room(memory), **told)
     elif values.is_table(validate):
         if source.features.get("label") is None:

@@ -325,3 +325,14 @@ def test_columns_that_are_no_frame_are_told_how_to_be_one():
     for call in calls:
         assert "give a frame, pandas.DataFrame(X)" in message(TypeError, call)
     assert (model.predict(pd.DataFrame(columns).to_numpy()) == model.predict(X)).all()
+
+
+def test_bad_rows_to_validate_on_are_left_out_like_those_to_learn_from(tmp_path):
+    for name, bad in (("rows", 3), ("others", 1)):
+        lines = [f"{'uv'[i % 2]},{'x' if i < bad else i % 7}" for i in range(90)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["y,a", *lines]) + "\n")
+    words = dict(features={"label": "y", "features": [{"numeric": "a"}]}, algo="pa1", progress=False, epochs=1)
+    words |= {"validate": str(tmp_path / "others.csv")}
+    skipping = bigclf.fit(str(tmp_path / "rows.csv"), on_bad_rows="skip", max_bad_fraction=0.1, **words)
+    assert 0 < skipping.result_.history[0]["validation"]["accuracy"] < 1
+    assert "others.csv, line 2" in message(DataError, bigclf.fit, *[str(tmp_path / "others.csv")], **words)
