@@ -15,7 +15,7 @@ from test_cli import bigclf as command
 
 import bigclf
 from bigclf.api.fit import fit
-from bigclf.errors import ConvergenceWarning, Interrupted, RunError
+from bigclf.errors import ConvergenceWarning, DataError, Interrupted, RunError
 from bigclf.methods import METHODS, resolve
 from bigclf.training.executor import Bench
 from bigclf.training.plan import make_plan
@@ -181,8 +181,12 @@ def test_rows_without_weight_are_in_no_figure(rows):
 
 def test_a_label_nobody_learned_counts_as_wrong(rows):
     x, y = rows
-    found = sweep(x, y, folds=0, validate=(x[:100], np.full(100, 7) + np.arange(100) % 2), algo="dcd")
-    assert [row["mean"] for row in found.table] == [1.0] * 3
+    other = np.where(np.arange(100) % 2, y[:100], 7)
+    found = sweep(x, y, folds=0, validate=(x[:100], other), algo="dcd")
+    wrong = np.count_nonzero(found.best_model.predict(x[:100]) != other)
+    assert wrong >= 50 and min(row["mean"] for row in found.table) == wrong / 100
+    with pytest.raises(DataError, match="the model knows -1, 1, and the rows have 7, 8"):
+        sweep(x, y, folds=0, validate=(x[:100], np.full(100, 7) + np.arange(100) % 2), algo="dcd")
 
 
 def test_online_methods_are_swept_too(shards):
