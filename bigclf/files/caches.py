@@ -46,7 +46,7 @@ def cache_directory(name: str) -> str:
     """The directory ``name`` in bigclf's cache, made if need be; where it cannot be written (another user made it, with
     this one's home) in the temporary one."""
     path = cache_home() / name
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(PermissionError):  # what a disk fails to make is an error, as anywhere
         path.mkdir(exist_ok=True)
         if os.access(path, os.W_OK | os.X_OK):
             return str(path)

@@ -211,6 +211,21 @@ def test_a_cache_that_another_user_made_is_passed_over(table, tmp_path, monkeypa
     assert caches.cache_directory("raw") == str(tmp_path / "bigclf-0" / "raw")
 
 
+def test_a_disk_that_fails_to_make_a_directory_of_the_cache_is_no_reason_for_another(tmp_path, monkeypatch):
+    monkeypatch.setenv("BIGCLF_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(caches, "_temporary_home", lambda: pytest.fail("another home"))
+    home, plain = caches.cache_home(), pathlib.Path.mkdir
+
+    def mkdir(path, *given, **more):
+        if path.parent == home:
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        plain(path, *given, **more)
+
+    monkeypatch.setattr(pathlib.Path, "mkdir", mkdir)
+    with pytest.raises(OSError, match="Input/output error"):
+        caches.cache_directory("raw")
+
+
 @pytest.mark.parametrize("lost", ["shard", "cut", "features"])
 def test_shards_of_the_cache_that_are_not_whole_are_made_again(table, lost, monkeypatch):
     """A program that clears disks took some files, by their age."""
