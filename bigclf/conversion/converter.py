@@ -233,8 +233,12 @@ class Converter:
     def told(self, sources: list[pieces.Source], warnings: list[str], part: HeldOut | None = None) -> dict[str, Any]:
         """What is kept beside the shards of how they came about, but for what another call would have otherwise."""
         marks = [] if len(sources) > MOST_MARKS else [files.mark(source.path) for source in sources]
-        report = {"bad_rows": self.n_bad, "bad_examples": self.examples}
-        return {"sources": marks, "part": None if part is None else list(part), "warnings": warnings, "report": report}
+        parted = None if part is None else list(part)
+        return {"sources": marks, "part": parted, "warnings": warnings, "report": self._told_of_bad_rows()}
+
+    def _told_of_bad_rows(self) -> dict[str, object]:
+        told: dict[str, object] = {"bad_rows": self.n_bad, "bad_examples": self.examples}
+        return told | ({"left_out": left_out(self.reasons)} if self.n_bad else {})
 
     def write(self, plan: merging.Plan, told: Mapping[str, object]) -> None:
         """Second pass: each shard collects its range of keys from all runs; the manifest has what is ``told``."""
@@ -270,9 +274,7 @@ class Converter:
             "bytes_kept": self.work.kept_bytes if self.work else 0,
             "bytes_out": sum(f.size for f in dataset.fingerprints),
             "largest_relative_rounding": self.totals.rounding,
-            "bad_rows": self.n_bad,
-            "bad_examples": self.examples,
-            **({"left_out": left_out(self.reasons)} if self.n_bad else {}),
+            **self._told_of_bad_rows(),
         }
 
     def warnings(self, index_base: int | None) -> list[str]:

@@ -1102,9 +1102,8 @@ def require_trainable(dataset: Dataset, regression: bool = False) -> None:
     """
     place = dataset.called
     if dataset.n_rows == 0:
-        if bad := dataset.report.get("bad_rows", 0):
-            first = dataset.report["bad_examples"][0]
-            raise DataError(f"no row is left: {bad:,} bad ones were left out, the first of them {first}", file=place)
+        if why := dataset.report.get("left_out"):
+            raise DataError(f"no row is left: {why}", file=place)
         raise DataError(f"there are no rows in {len(dataset.files)} file(s)", file=place)
     if not regression:
         require_classes(dataset)
