@@ -81,7 +81,7 @@ def evaluate(
     started = time.perf_counter()
     with as_shards(model, data, memory, bad) as rows, linked(workers, kept) as link:
         assert link is not None  # the workers are a cluster
-        found = evaluate_on(link, model, rows, memory, named=data, patience=kept, progress=progress)
+        found = evaluate_on(link, model, rows, memory, patience=kept, progress=progress)
         found.leave_out(*left_out(data, rows))
     found.seconds = time.perf_counter() - started
     return found
@@ -114,16 +114,14 @@ def evaluate_on(
     data: Stored,
     memory: str | int = "1GB",
     *,
-    named: Stored | None = None,
     patience: Patience,
     idle: Callable[[], None] = lambda: None,
     progress: Watcher | None = None,
 ) -> AnyEvaluation:
-    """The same by the workers behind ``link``; ``idle`` is called several times a second and may raise.
-    ``named`` : the raw files that ``data`` was made of."""
+    """The same by the workers behind ``link``; ``idle`` is called several times a second and may raise."""
     from bigclf.cluster.engine import Measuring
 
-    dataset = figures.rows_to_measure(model, data, data if named is None else named)
+    dataset = figures.rows_to_measure(model, data)
     exact = figures.exact_auc_fits(model, dataset, parse_bytes(memory))
     total: Any = figures.no_part(model, exact=exact, rows=dataset.n_rows)
     parts = cut(dataset, PARTS_A_WORKER * link.count(patience.idle))

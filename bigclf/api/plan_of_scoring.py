@@ -76,7 +76,7 @@ class Scoring:
 
     def __init__(self, model: Model, data: Stored, memory: int, bandwidth: int | None) -> None:
         self.model, self.memory, self.bandwidth = model, memory, bandwidth
-        self.dataset = rows_to_measure(model, data, data)
+        self.dataset = rows_to_measure(model, data)
         self.exact = exact_auc_fits(model, self.dataset, memory)
         least = max(SAMPLE_PARTS, -(-self.dataset.nnz // SAMPLE_NNZ))
         self.sample = cut(self.dataset, least)[0].last  # chunks of the first row groups

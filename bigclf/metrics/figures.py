@@ -18,8 +18,6 @@ from bigclf.data.dataset import Dataset, Stored, as_trained, require_classes
 from bigclf.data.label_lists import with_whole_labels
 from bigclf.data.label_sets import are_sets, n_labels, of_memory
 from bigclf.errors import DataError, MemoryBudgetError
-from bigclf.features.encode import is_columns
-from bigclf.features.spec import parse
 from bigclf.features.truths import places
 from bigclf.features.values import apart
 from bigclf.maths.block import Block
@@ -29,7 +27,7 @@ from bigclf.metrics.kinds import Figures, LabelFigures, f1_of, rows_trained_on
 from bigclf.metrics.label_figures import LabelsEvaluation, PartialLabels
 from bigclf.model.explanations import giving_away
 from bigclf.model.model import PIECE_BYTES, Model, is_stored, require_same_columns, unseen_text
-from bigclf.model.raw_input import BadRows, as_shards, first_file, labels_of_table, left_out
+from bigclf.model.raw_input import BadRows, as_shards, labels_of_table, left_out
 from bigclf.progress import Watcher, watcher
 from bigclf.texts import card, grid
 from bigclf.units import format_bytes, parse_bytes
@@ -229,7 +227,7 @@ def evaluate(
             if y is not None:
                 raise TypeError("shards have their own labels: y has no effect")
             with as_shards(model, data, memory, bad) as rows:
-                found = _evaluate_shards(model, rows_to_measure(model, rows, data), parse_bytes(memory), progress)
+                found = _evaluate_shards(model, rows_to_measure(model, rows), parse_bytes(memory), progress)
                 found.leave_out(*left_out(data, rows))
         else:
             if bad is not None:
@@ -979,8 +977,8 @@ def labelled_dataset(model: Model, data: Stored) -> Dataset:
     return dataset.with_real_labels() if model.regression else dataset
 
 
-def rows_to_measure(model: Model, rows: Stored, named: Stored) -> Dataset:
-    """``labelled_dataset`` of ``rows``, made of the data ``named`` where these are raw, if they can be measured on.
+def rows_to_measure(model: Model, rows: Stored) -> Dataset:
+    """``labelled_dataset`` of ``rows``, if they can be measured on; errors name the raw files that they were made of.
 
     Raises
     ------
@@ -988,10 +986,6 @@ def rows_to_measure(model: Model, rows: Stored, named: Stored) -> Dataset:
     """
     dataset = labelled_dataset(model, rows)
     file, column = dataset.called or dataset.files[0], dataset.label_called
-    if rows is not named and not isinstance(named, Dataset):
-        file = first_file(named)
-        if is_columns(model.features) and (label := parse(model.features).label) is not None:
-            column = ", ".join(label.columns)
     if dataset.n_rows == 0:
         raise DataError("there are no rows to measure the model on", file=file)
     sets = dataset.sets

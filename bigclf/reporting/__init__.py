@@ -128,7 +128,7 @@ def measured(
     if y is not None:
         raise TypeError("shards have their own labels: y has no effect")
     with as_shards(model, data, memory, bad) as rows:
-        dataset = figures.rows_to_measure(model, rows, data)
+        dataset = figures.rows_to_measure(model, rows)
         exact = figures.exact_auc_fits(model, dataset, parse_bytes(memory))
         if progress is not None:
             progress.start({"n_rows": dataset.n_rows, "task": "rows"})
