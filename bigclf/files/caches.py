@@ -13,7 +13,7 @@ from pathlib import Path
 
 log = logging.getLogger("bigclf")
 CONVERSIONS = "raw"  # name of the directory of shards that were made of raw files
-MANIFESTS, KERNELS = "manifests", "kernels"  # of others; whoever converts looks for the first
+MANIFESTS, KERNELS = "manifests", "kernels"  # of other directories; a cache that has shards has the first
 
 
 def cache_home() -> Path:

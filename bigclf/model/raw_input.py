@@ -218,12 +218,11 @@ def _once(out: str, make: Callable[[], Dataset]) -> Dataset:
     files.make_directory(files.parent_directory(out))
     with files.alone(_lock_of(out)):
         used = files.InUse(out)  # before it is looked at: another process may be about to remove it
-        if (kept := _whole(out)) is None:
+        if (found := _whole(out)) is None:
             found = make()
             found.used = files.InUse(out)
             return found
         files.touch(out)
-        found = kept
         found.used = used
         found.warnings += found.conversion.get("warnings", [])
         found.report = dict(found.conversion.get("report", {}))
