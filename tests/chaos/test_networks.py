@@ -65,9 +65,13 @@ class Network(ChaosCluster):
         """Healed, idle and without orders."""
         self.tell("heal")
         wait_for(lambda: all(worker.pid for worker in self.workers), LONG, "both workers")
-        wait_for(lambda: 2 * len(self.visits(what="begin")) == len(self.visits()), LONG, "the end of all visits")
+        wait_for(self._at_rest, LONG, "the end of all visits")
         self.reset()
         return self
+
+    def _at_rest(self):
+        told = [visit["what"] for visit in self.visits()]
+        return 2 * told.count("begin") == len(told)
 
     def wait_visit(self, seconds=LONG, **where):
         return super().wait_visit(seconds, **where)
