@@ -67,6 +67,7 @@ from bigclf.training.records.run_record import TRAINED
 from bigclf.training.refitting import bytes_of_rows
 from bigclf.training.run import Run
 from bigclf.training.sources import warm, warm_gathered, warm_left, warm_together
+from bigclf.training.validation import warn_of_left_out
 from bigclf.version import __version__
 
 if TYPE_CHECKING:
@@ -219,6 +220,7 @@ def _solved(
     for record in source.warnings:
         if record not in source.said:
             log.warning("%s", record)
+    warn_of_left_out(options["validate"])
     if len(turns) > 1:
 
         def train(part: list[Problem], its: Plan, theirs: RunOptions) -> Model:
@@ -382,7 +384,7 @@ def _asked(source: Rows, problems: list[Problem], plan: Plan, options: RunOption
     import numba
     import pyarrow
 
-    setting, raw = problems[0].setting, getattr(source, "raw", None)  # rows in memory were made of no file
+    setting = problems[0].setting
     identity = {
         "method": setting.method.name,
         "loss": setting.loss,
@@ -414,7 +416,7 @@ def _asked(source: Rows, problems: list[Problem], plan: Plan, options: RunOption
             for path, found in zip(source.files, source.fingerprints, strict=True)
         ],
         **({"columns": columns} if (columns := getattr(source, "columns", None)) else {}),
-        **({} if raw is None else {"raw": raw}),
+        **({"raw": source.raw} if isinstance(source, Dataset) else {}),  # None: of shards that a person has
         "versions": {
             "bigclf": __version__,
             "numpy": np.__version__,

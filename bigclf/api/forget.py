@@ -230,7 +230,7 @@ def _made(
     if data is None:
         which.require_meant(old)
     dataset = opened(old, data)
-    outputs.require_usable(dataset)
+    outputs.require_usable(dataset, old.cached if data is None else in_cache(dataset.files))
     outputs.keep_apart([dataset, *directories_of(dataset)])
     found = which.among(dataset, old.model)
     numbers = found.numbers
@@ -268,7 +268,7 @@ def _made(
 def opened(old: OldRun, data: Stored | None) -> Dataset:
     """The shards that the model was trained on; errors where they are not."""
     named = data if data is not None else old.files
-    used = files.InUse(files.parent_directory(old.files[0])) if in_cache(old.files) else None
+    used = files.InUse(files.parent_directory(old.files[0])) if old.cached else None
     if not isinstance(named, Dataset) and not named:
         if old.model.facts.get("run") is not None:
             raise TypeError(

@@ -57,8 +57,14 @@ class OldRun(NamedTuple):
         """What is known of the raw files that its shards were made of by ``fit``, see ``Dataset``; None: of none.
         Older runs tell by the place of their shards alone."""
         if "raw" in self.told:
-            return cast("RawFiles", self.told["raw"])
+            return cast("RawFiles | None", self.told["raw"])
         return {"paths": [], "in_order": False} if in_cache(self.files) else None
+
+    @property
+    def cached(self) -> bool:
+        """Whether its shards are those of a cache. ``forget`` puts what is left of them elsewhere, and keeps of
+        ``raw`` no way to make them again."""
+        return self.raw is not None and ("how" in self.raw or in_cache(self.files))
 
 
 def old_run(run: files.PathLike) -> OldRun:

@@ -21,7 +21,7 @@ from bigclf.conversion.destination import OF_COLUMNS
 from bigclf.data.dataset import CHUNK_TABLE, MANIFEST, NUMBERS, Dataset
 from bigclf.errors import DataError, Interrupted, RunError
 from bigclf.files.apart import keep_apart
-from bigclf.files.caches import CONVERSIONS, MANIFESTS, cache_directory, is_cached
+from bigclf.files.caches import CONVERSIONS, MANIFESTS, cache_directory
 from bigclf.maths.block import Block, written_out
 from bigclf.model.model import Model, plain
 from bigclf.training.records.run_directory import FORGETTING, clear
@@ -108,8 +108,9 @@ class Outputs(NamedTuple):
         to = [] if self.to is None else [self.to]
         keep_apart(rows, others, written=[self.model, self.receipt], replaced=to, filled=[self.run_dir])
 
-    def require_usable(self, dataset: Dataset) -> None:
-        """Refuse shards that cannot be replaced where they are, and stores, which know no renaming.
+    def require_usable(self, dataset: Dataset, of_cache: bool) -> None:
+        """Refuse shards that cannot be replaced where they are, such as those ``of_cache``, and stores, which know no
+        renaming.
 
         Raises
         ------
@@ -121,7 +122,7 @@ class Outputs(NamedTuple):
             return
         if files.is_remote(dataset.files[0]):
             raise DataError("remote shards cannot be replaced in their places; use --to", file=dataset.files[0])
-        if any(map(is_cached, dataset.files)):
+        if of_cache:
             raise DataError("these shards are a cache of raw files, which still hold the rows: use --to, and take the "
                             "rows out of the raw files", file=dataset.files[0])  # fmt: skip
 

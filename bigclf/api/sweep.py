@@ -68,9 +68,10 @@ from bigclf.training.validation import (
     Sums,
     measure_all,
     measure_of,
-    require_some_known,
+    require_measurable,
     rows_apart,
     rows_to_measure,
+    warn_of_left_out,
 )
 from bigclf.training.visit import RowFile
 
@@ -321,8 +322,9 @@ def swept(request: Request) -> Sweep:
             if mine and its:
                 is_arrow = hasattr(request["validate"][0], "column_names")
                 require_same_names(mine, its, f"X.select({mine})" if is_arrow else f"X[{mine}]")
-        if apart is not None and not regression:
-            require_some_known(apart, source)
+        if apart is not None:
+            warn_of_left_out(apart)
+            require_measurable(apart, source)
         if not regression:
             for each in prepared.settings:
                 require_few(source.classes.size, each[0], request["memory"], len(each) * max(1, folds))

@@ -121,6 +121,12 @@ def _written(plan: Plan, names: list[str]) -> Plan:
     return plan._replace(classes=classes, ranks=ranks if plan.ranks is None else ranks[plan.ranks.astype(np.int64)])
 
 
+def warnings(before: Dataset | None, after: Dataset) -> list[str]:
+    """What a person should know of the shards that were there, and of what was added: the manifest tells no more of
+    shards that were gone."""
+    return ([] if before is None else before.lost) + new_labels(before, after)
+
+
 def new_labels(before: Dataset | None, after: Dataset) -> list[str]:
     """A warning of labels that the shards did not have ``before``: classes of their own, which may be misspelt."""
     if before is None or before.classes is None or after.classes is None:

@@ -193,7 +193,8 @@ class Dataset:
     features : how the features were made.
     digest : hex; the same only for the same files, columns and cut.
     warnings : what a user should know before training; said : those of them that were logged already.
-    damaged : those of them that say what is damaged beside the files, which rows are read without.
+    damaged : those of them that say what is damaged beside the files, which rows are read without; lost : that shards
+        are gone.
     report : figures of the conversion that made the files; else empty.
     conversion : of files that were converted by a version that notes it ``sources`` (marks of what they were made of),
         ``part`` ([share, held out] of their rows, or None), ``warnings`` and ``report``; else empty.
@@ -237,6 +238,7 @@ class Dataset:
         self.damaged: list[str] = []
         self._damaged_in_cache: list[str] = []
         self._unread: list[str] = []
+        self.lost: list[str] = []
         self._takes_part = False  # rows of weight 0 are left out
         self.feature_ids: FeatureIds | None = None
         self.nnz = sys.maxsize  # not known yet
@@ -423,7 +425,7 @@ class Dataset:
         return int(self.chunks.file.size)
 
     def _warnings(self) -> list[str]:
-        found = [*self.damaged, *self._damaged_in_cache, *self._unread]
+        found = [*self.damaged, *self._damaged_in_cache, *self._unread, *self.lost]
         if self.sorted_labels:
             found.append("the labels are sorted: equal labels stand together; online methods learn badly from such "
                          "an order, shuffle the rows (bigclf convert does)")  # fmt: skip
@@ -537,7 +539,7 @@ class Dataset:
                 told = not manifest["weighted"] or "zero_weight" in manifest  # older ones did not always say
                 if not told or not self._matches(manifest["files"]):
                     if not prefix:
-                        self._unread += self._lost(directory, manifest["files"])
+                        self.lost = self._lost(directory, manifest["files"])
                     continue
                 table = shards.read_table(files.join(directory, prefix + CHUNK_TABLE), list(Chunks._fields))
                 chunks = Chunks(*(table[name] for name in Chunks._fields))
@@ -592,7 +594,9 @@ class Dataset:
         directories = {files.parent_directory(path) for path in self.files}
         if len(directories) == 1 and not self.columns:
             yield directories.pop(), ""
-        yield cache_directory(MANIFESTS), self.digest
+        with contextlib.suppress(OSError):  # no room for it
+            cached = cache_directory(MANIFESTS)
+            yield cached, self.digest
 
     def _matches(self, listed: Sequence[Mapping[str, object]]) -> bool:
         """Whether the manifest lists these files by name, size and footer (a copy has another time of change)."""
@@ -604,14 +608,18 @@ class Dataset:
         mine, its = [*map(files.base_name, self.files)], {entry["name"] for entry in listed}
         if any(name[:1] in "_." for name in mine):  # named one by one
             return []
-        renamed = {(f.size, f.footer) for name, f in zip(mine, self.fingerprints, strict=True) if name not in its}
-        gone = [entry for entry in listed if entry["name"] not in mine]
-        lost = [entry["name"] for entry in gone if (entry["size"], entry["footer"]) not in renamed]
+        renamed = [(f.size, f.footer) for name, f in zip(mine, self.fingerprints, strict=True) if name not in its]
+        lost = []
+        for entry in listed:
+            if entry["name"] not in mine and (alike := (entry["size"], entry["footer"])) in renamed:
+                renamed.remove(alike)
+            elif entry["name"] not in mine:
+                lost.append(entry["name"])
         if not lost or mine != [*map(files.base_name, files.expand(directory))] or files.before_unfinished(directory):
             return []
-        more = f" and {len(lost) - 1:,} more" * (len(lost) > 1)
-        return [f"{directory}: {lost[0]}{more} of {len(listed):,} shards that the manifest lists are not there, and "
-                "their rows are missing"]  # fmt: skip
+        is_not, their = ("is not", "its") if len(lost) == 1 else ("are not", "their")
+        return [f"{directory}: {len(lost):,} of {len(listed):,} shards that the manifest lists {is_not} there, and "
+                f"{their} rows are missing ({lost[0]}{', ...' * (len(lost) > 1)})"]  # fmt: skip
 
     def _remember(self, known: Known) -> None:
         with contextlib.suppress(OSError):  # no room: gathered again next time
@@ -1092,6 +1100,12 @@ def require_classes(dataset: Dataset) -> None:
         raise DataError(NO_CLASSES, file=dataset.files[0], column=dataset.layout.label)
 
 
+def no_rows(dataset: Dataset, otherwise: str) -> DataError:
+    """That there are none because bad ones were left out, or ``otherwise``."""
+    why = dataset.report.get("left_out")
+    return DataError(f"no row is left: {why}" if why else otherwise, file=dataset.called)
+
+
 def require_trainable(dataset: Dataset, regression: bool = False) -> None:
     """Refuse data nothing can be learned from.
 
@@ -1102,9 +1116,7 @@ def require_trainable(dataset: Dataset, regression: bool = False) -> None:
     """
     place = dataset.called
     if dataset.n_rows == 0:
-        if why := dataset.report.get("left_out"):
-            raise DataError(f"no row is left: {why}", file=place)
-        raise DataError(f"there are no rows in {len(dataset.files)} file(s)", file=place)
+        raise no_rows(dataset, f"there are no rows in {len(dataset.files)} file(s)")
     if not regression:
         require_classes(dataset)
     if not regression and dataset.classes.size < (2 if dataset.sets is None else 1):

@@ -61,7 +61,10 @@ def numbered(rows: AnyRows, memory: int, more: np.ndarray | None = None) -> AnyR
 
 def _kept(rows: Dataset, most: int) -> np.ndarray | None:
     """What ``distinct`` says of a dataset; from the cache, where that has it."""
-    path = files.join(cache_directory(NUMBERS), f"{rows.digest}.parquet")
+    try:
+        path = files.join(cache_directory(NUMBERS), f"{rows.digest}.parquet")
+    except OSError:  # no room for it
+        return distinct(_of_blocks(rows), most)
     if files.exists(path):
         try:
             found = read_table(path)["feature"]

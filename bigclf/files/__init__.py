@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from bigclf.errors import CONVERT_FIRST, DataError, RunError, StoreError
 from bigclf.files import remote
-from bigclf.files.caches import cache_home, is_below_home, is_cached
+from bigclf.files.caches import cache_home, is_cached
 from bigclf.units import SHORT, nearest
 
 GET_FLAGS, SET_FLAGS, NO_COPY_ON_WRITE = 0x80086601, 0x40086602, 0x00800000  # FS_IOC_..., FS_NOCOW_FL of linux/fs.h
@@ -952,10 +952,13 @@ def cannot_write(path: PathLike, error: OSError) -> str:
     return f"cannot write in {nearest_directory(path)!r}: {error.strerror}; name another {named_by(path)}"
 
 
+OTHER_CACHE = "cache (BIGCLF_CACHE_DIR)"
+
+
 def named_by(path: PathLike) -> str:
     """What a person names another place instead of ``path`` by."""
-    ours = not is_remote(path) and (is_below_home(path) or is_cached(path))
-    return "cache (BIGCLF_CACHE_DIR)" if ours else "directory"
+    ours = not is_remote(path) and is_cached(os.path.join(path, "a shard"))
+    return OTHER_CACHE if ours else "directory"
 
 
 def remove(path: PathLike) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 log = logging.getLogger("bigclf")
 CONVERSIONS = "raw"  # name of the directory of shards that were made of raw files
-MANIFESTS, KERNELS = "manifests", "kernels"  # of other directories; a cache that has shards has the first
+MANIFESTS = "manifests"  # of that of what is known of files elsewhere
 
 
 def cache_home() -> Path:
@@ -44,7 +44,12 @@ def _temporary_home() -> Path:
 
 def cache_directory(name: str) -> str:
     """The directory ``name`` in bigclf's cache, made if need be; where it cannot be written (another user made it, with
-    this one's home) in the temporary one."""
+    this one's home) in the temporary one.
+
+    Raises
+    ------
+    OSError : it cannot be made for another reason, as for want of room.
+    """
     path = cache_home() / name
     with contextlib.suppress(PermissionError):  # what a disk fails to make is an error, as anywhere
         path.mkdir(exist_ok=True)
@@ -55,22 +60,16 @@ def cache_directory(name: str) -> str:
     return str(path)
 
 
-def is_below_home(path: str | os.PathLike[str]) -> bool:
-    """Whether ``path`` is bigclf's cache, or lies in it."""
-    home, found = Path(os.path.realpath(cache_home())), Path(os.path.realpath(path))
-    return found == home or home in found.parents
+def is_conversion(name: str) -> bool:
+    """Whether a directory of ``CONVERSIONS`` is named as those are that hold shards: by a digest of what made them."""
+    return re.fullmatch("[0-9a-f]{32}", name) is not None
 
 
 def is_cached(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is a shard that was made of a raw file, in this cache, or in one that another process had, which
-    its environment named. Such directories are named by what they were made of, and a cache has others beside them."""
-    directory = Path(os.path.realpath(path)).parent
-    if Path(os.path.realpath(cache_home())) / CONVERSIONS in directory.parents:
-        return True
-    home, named = directory.parent.parent, re.fullmatch("[0-9a-f]{32}", directory.name)
-    if directory.parent.name != CONVERSIONS or not named:  # others have such names, too
-        return False
-    return home.name.startswith("bigclf") or any((home / name).is_dir() for name in (MANIFESTS, KERNELS))
+    """Whether a file is by the names of its directories a shard that was made of a raw file, in this cache, or in one
+    that another process had."""
+    directories = (Path(of(path)).parent for of in (os.path.abspath, os.path.realpath))
+    return any(found.parent.name == CONVERSIONS and is_conversion(found.name) for found in directories)
 
 
 def kernel_cache() -> Path:
@@ -81,7 +80,7 @@ def kernel_cache() -> Path:
 @functools.cache
 def _own_kernels() -> Path:
     """Chosen once: kernels of one process lie in one place."""
-    return cache_home() / KERNELS
+    return cache_home() / "kernels"
 
 
 def has_kernels() -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 
 from bigclf.compiled.jit import clock
 from bigclf.data.arrays import label_array, number_array
-from bigclf.data.dataset import Dataset, Stored, as_trained, require_classes
+from bigclf.data.dataset import Dataset, Stored, as_trained, no_rows, require_classes
 from bigclf.data.label_lists import with_whole_labels
 from bigclf.data.label_sets import are_sets, n_labels, of_memory
 from bigclf.errors import DataError, MemoryBudgetError
@@ -987,7 +987,7 @@ def rows_to_measure(model: Model, rows: Stored) -> Dataset:
     dataset = labelled_dataset(model, rows)
     file, column = dataset.called or dataset.files[0], dataset.label_called
     if dataset.n_rows == 0:
-        raise DataError("there are no rows to measure the model on", file=file)
+        raise no_rows(dataset, "there are no rows to measure the model on")
     sets = dataset.sets
     if sets is not None and model.multilabel:
         require_known(model.classes_, sets.labels, sets.rows_of_labels(), file, column, True)

@@ -37,14 +37,14 @@ from bigclf.conversion.text.pieces import PIECE, look_at
 from bigclf.data.arrays import Arrays, plain_names, require_named
 from bigclf.data.bad_rows import MOST_BAD
 from bigclf.data.dataset import MANIFEST, Dataset, Stored, as_trained
-from bigclf.errors import DataError, SchemaError, masked
+from bigclf.errors import DataError, RunError, SchemaError, masked
 from bigclf.features import encode, values
 from bigclf.features.extract import Extracted, extract
 from bigclf.features.label_cells import likely_separators, split
 from bigclf.features.spec import Label, Spec, parse
 from bigclf.features.tally import Tally
 from bigclf.features.truths import as_one, coded
-from bigclf.files.caches import CONVERSIONS, cache_directory
+from bigclf.files.caches import CONVERSIONS, cache_directory, is_conversion
 from bigclf.files.formats import COLUMNS, DEFAULT, HASHED
 from bigclf.maths.block import Block
 from bigclf.model.explanations import NamesGiven, RowAnswer, explain_row, row_of_blocks, stored_row
@@ -149,7 +149,7 @@ def converted(
     learned, known = learned or found, known_labels(features) if known is None else known
     if learned is not None:
         spec = dataclasses.replace(spec, reader=dict(as_named(spec.reader, data, spec.columns, said or {})))
-    home = directory or cache_directory(CONVERSIONS)
+    home = directory or _home()
     out = files.join(home, _key(data, spec, seed, (on_bad_rows, max_bad_fraction), learned, part, known))
     options = dict(chunk_nnz=500_000, shuffle=learned is None, overwrite=True, shard_nnz=2**23,
                    max_bad_fraction=max_bad_fraction)  # fmt: skip
@@ -162,6 +162,14 @@ def converted(
         how = dict(features=spec.as_json(), seed=seed, on_bad_rows=on_bad_rows, max_bad_fraction=max_bad_fraction)
     in_order = learned is not None and part is None and not made.report.get("bad_rows")
     return _made_of(made, data, how, in_order)
+
+
+def _home() -> str:
+    """Where conversions are kept; RunError where there is no making it."""
+    try:
+        return cache_directory(CONVERSIONS)
+    except OSError as error:
+        raise RunError(f"cannot make {error.filename}: {error.strerror}; name another {files.OTHER_CACHE}") from error
 
 
 def _made_of(
@@ -191,7 +199,7 @@ def sparse_text(
     told: tuple[object, ...] = (__version__, named, format, code, seed, bad, hash_bits, several)
     if (base := options.get("index_base")) is not None:
         told += (base,)
-    home = cache_directory(CONVERSIONS)
+    home = _home()
     out = files.join(home, hashlib.blake2b(json.dumps(told).encode(), digest_size=16).hexdigest())
     options = dict(options, hash_bits=hash_bits, overwrite=True, several_labels=several, **bad)
     made = _once(out, lambda: convert(data, out, format=format, seed=seed, **options))
@@ -266,15 +274,16 @@ def _lock_of(out: str) -> str:
 
 def _forget(home: str) -> None:
     """Remove all but the conversions that were used last, or are in use, and what killed ones left."""
-    names = files.list_directory(home)
-    made = files.by_age(files.join(home, name) for name in names if not name.startswith("."))
-    for outs, remove in ((made, files.remove_unused), (left_in(home), forget)):
+    names = files.list_directory(home)  # others may have named their own data there
+    made = files.by_age(files.join(home, name) for name in filter(is_conversion, names))
+    left = [out for out in left_in(home) if is_conversion(files.base_name(out))]
+    for outs, remove in ((made, files.remove_unused), (left, forget)):
         for out in outs[:-KEPT]:
             with contextlib.suppress(OSError), files.alone(_lock_of(out), wait=False) as free:  # another user's
                 if free:
                     remove(out)
     for name in names:
-        if name.endswith(LOCK):  # in the end of those that were killed nobody has it
+        if name.endswith(LOCK) and is_conversion(name[1 : -len(LOCK)]):  # of those that were killed nobody has it
             with contextlib.suppress(OSError), files.alone(files.join(home, name), wait=False):
                 pass
 

@@ -298,11 +298,12 @@ def open_rows(request: Request) -> Iterator[tuple[Found, Request]]:
     with contextlib.ExitStack() as stack:
         if is_collected(request.data):
             request = stack.enter_context(_written_down(request))
+        bad = _bad_rows(request)  # of files to validate on too, whatever is done with those of a table
         request, said = without_bad_rows(by_name(stack.enter_context(_validating(request))))
         if any(request[name] is not None for name in ("features", "format", "hash_bits")):
             several = tell_several_labels(request["features"], request["format"], request.data)
             refuse_several_labels(request.verb, several)
-            request = _of_columns(request)
+            request = _of_columns(request, bad)
         elif _bad_rows(request) != BadRows():
             what, way = (
                 ("shards", "convert can skip or quarantine bad rows")
@@ -389,10 +390,10 @@ def _bad_rows(request: Request) -> BadRows:
     return BadRows(request["on_bad_rows"], request["max_bad_fraction"])
 
 
-def _of_columns(request: Request) -> Request:
+def _of_columns(request: Request, bad: BadRows) -> Request:
     """With rows of features, where raw columns or text are given."""
     names = ("sample_weight", "validate", "features", "format")
     more = {name: request[name] for name in ("hash_bits", "memory", "seed", "progress")}
-    more["bad"] = _bad_rows(request)
+    more["bad"] = bad
     data, y, weights, validate = of_columns(request.data, request.y, *(request[name] for name in names), **more)
     return request.having(data=data, y=y, sample_weight=weights, validate=validate)

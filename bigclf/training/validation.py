@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from bigclf.compiled.jit import dot, kernel
 from bigclf.data.arrays import Arrays
+from bigclf.data.dataset import Dataset, no_rows
 from bigclf.features.truths import places
 from bigclf.maths.block import Block
 from bigclf.maths.losses import REGRESSION
@@ -20,10 +22,10 @@ from bigclf.training.problems import Fold
 from bigclf.training.visit import Scratch
 
 if TYPE_CHECKING:
-    from bigclf.data.dataset import Dataset
     from bigclf.data.rows import Rows
 
 
+log = logging.getLogger("bigclf")
 SLICE = 1 << 16  # rows whose decision values are in memory at a time
 MEASURES = ("error", "log_loss", "mean_squared_error")
 
@@ -138,11 +140,21 @@ def rows_apart(source: Dataset | Arrays, learned: Rows) -> Iterator[tuple[int, B
         yield 0, block._replace(labels=codes[block.labels.astype(np.int64)])
 
 
-def require_some_known(source: Dataset | Arrays, learned: Rows) -> None:
-    """DataError where no row to measure on is of a class of the rows that are ``learned`` from."""
-    place = () if isinstance(source, Arrays) else (source.called or source.files[0], source.label_called)
+def warn_of_left_out(data: object) -> None:
+    """Log that bad ones were left out of the raw rows to validate on, and why."""
+    if isinstance(data, Dataset) and (why := data.report.get("left_out")):
+        log.warning("of the rows to validate on, %s", why)
+
+
+def require_measurable(source: Dataset | Arrays, learned: Rows) -> None:
+    """DataError where there is no row to measure on, or none is of a class of those that are ``learned`` from."""
+    file = column = None
+    if isinstance(source, Dataset):
+        file, column = source.called or source.files[0], source.label_called
+        if source.n_rows == 0:
+            raise no_rows(source, "there are no rows to validate on")
     if learned.classes is not None and source.classes is not None:
-        require_known(learned.classes, source.classes, source.class_counts, *place)
+        require_known(learned.classes, source.classes, source.class_counts, file, column)
 
 
 def rows_to_measure(

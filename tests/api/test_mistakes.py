@@ -335,4 +335,6 @@ def test_bad_rows_to_validate_on_are_left_out_like_those_to_learn_from(tmp_path)
     words |= {"validate": str(tmp_path / "others.csv")}
     skipping = bigclf.fit(str(tmp_path / "rows.csv"), on_bad_rows="skip", max_bad_fraction=0.1, **words)
     assert 0 < skipping.result_.history[0]["validation"]["accuracy"] < 1
+    table = pd.DataFrame({"y": list("uv") * 45, "a": np.arange(90) % 7})
+    assert bigclf.fit(table, on_bad_rows="skip", max_bad_fraction=0.1, **words).result_.history[0]["validation"]
     assert "others.csv, line 2" in message(DataError, bigclf.fit, *[str(tmp_path / "others.csv")], **words)

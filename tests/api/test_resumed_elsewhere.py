@@ -175,16 +175,20 @@ def test_shards_of_the_cache_stay_while_they_are_used(table, tmp_path, monkeypat
 
 
 def test_what_another_process_makes_in_the_cache_is_not_touched(table, tmp_path, monkeypatch):
-    """It is about to mark as in use what it made, or works at it, or ended since it was looked for."""
+    """It is about to mark as in use what it made, or works at it, or ended since it was looked for; and others may have
+    called their own directory so."""
     monkeypatch.setattr(raw_input, "KEPT", 1)
     home = tmp_path / "cache" / "raw"
-    for name in "abc":
+    (home / "2020-01").mkdir(parents=True)
+    os.utime(home / "2020-01", (1e9, 1e9))
+    a, b, c = (32 * name for name in "abc")
+    for name in (a, b, c):
         for place in (home / name, home / f".{name}.converting"):
             place.mkdir(parents=True)
             os.utime(place, (1e9, 1e9))
-    (home / ".killed.lock").touch()
+    (home / f".{32 * '0'}.lock").touch()
     real = files.status
-    gone = [home / "b", home / ".b.converting"]
+    gone = [home / b, home / f".{b}.converting"]
 
     def status(path):
         found = real(path)
@@ -193,10 +197,10 @@ def test_what_another_process_makes_in_the_cache_is_not_touched(table, tmp_path,
         return found
 
     monkeypatch.setattr(files, "status", status)
-    with files.alone(home / ".a.lock"):
-        raw_input.converted(table, SPEC)
-        kept = {name for name in os.listdir(home) if len(name) < 20}
-    assert kept == {"a", ".a.lock", ".a.converting", ".c.converting"}
+    with files.alone(home / f".{a}.lock"):
+        made = raw_input.converted(table, SPEC)
+        kept = {*os.listdir(home)} - {pathlib.Path(made.files[0]).parent.name}
+    assert kept == {a, f".{a}.lock", f".{a}.converting", f".{c}.converting", "2020-01"}
 
 
 def test_a_cache_that_another_user_made_is_passed_over(table, tmp_path, monkeypatch):
@@ -211,7 +215,7 @@ def test_a_cache_that_another_user_made_is_passed_over(table, tmp_path, monkeypa
     assert caches.cache_directory("raw") == str(tmp_path / "bigclf-0" / "raw")
 
 
-def test_a_disk_that_fails_to_make_a_directory_of_the_cache_is_no_reason_for_another(tmp_path, monkeypatch):
+def test_a_disk_that_fails_to_make_a_directory_of_the_cache_is_no_reason_for_another(table, tmp_path, monkeypatch):
     monkeypatch.setenv("BIGCLF_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(caches, "_temporary_home", lambda: pytest.fail("another home"))
     home, plain = caches.cache_home(), pathlib.Path.mkdir
@@ -224,6 +228,11 @@ def test_a_disk_that_fails_to_make_a_directory_of_the_cache_is_no_reason_for_ano
     monkeypatch.setattr(pathlib.Path, "mkdir", mkdir)
     with pytest.raises(OSError, match="Input/output error"):
         caches.cache_directory("raw")
+    with pytest.raises(RunError, match=r"cannot make .*/raw: Input/output error; name another cache"):
+        raw_input.converted(table, SPEC)
+    shards_of(tmp_path / "mine", *random_rows(50, 5))
+    os.remove(tmp_path / "mine" / "_bigclf_manifest.json")  # what is known of them would be kept in the cache
+    assert bigclf.Dataset(tmp_path / "mine").n_rows == 50
 
 
 @pytest.mark.parametrize("lost", ["shard", "cut", "features"])

@@ -287,6 +287,11 @@ def test_what_cannot_be_learned_or_validated_is_told_of_the_table_itself(tmp_pat
     said = error_of("fit", tmp_path / "many.csv", *several, "-o", tmp_path / "out", code=3)
     assert f"{tmp_path / 'others.csv'}, column y, z: no row has a label that the model knows" in said
     bad = ("--on-bad-rows", "skip", "--max-bad-fraction", 1, "-o", tmp_path / "out")
+    for verb, *more in (("fit", "--epochs", 1), ("sweep", "--grid", "C=0.1,1", "--folds", 0)):
+        words = ("--validate", tmp_path / "bad.csv", *bad)
+        out, said = bigclf(verb, tmp_path / "ok.csv", *named, *more, *words, code=3)
+        assert "warning: of the rows to validate on, 40 bad rows were left out: 40 as in" in said
+        assert f"{tmp_path / 'bad.csv'}: no row is left: 40 bad rows" in said
     said = error_of("fit", tmp_path / "bad.csv", *named, *bad, code=3)
     assert f"{tmp_path / 'bad.csv'}: no row is left: 40 bad rows were left out: 40 as in" in said
     assert "line 2: column a: 'x0' is not a number" in said

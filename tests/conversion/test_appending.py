@@ -428,3 +428,12 @@ def test_files_that_come_during_a_run_are_reported_and_left_for_the_next(tmp_pat
     assert (found.coef_ == alone.coef_).all() and len(told) == 1 and told[0] in caplog.text
     again = bigclf.Dataset(tmp_path / "s")
     assert again.n_rows > 400 and not again.new_files()
+
+
+def test_shards_that_were_gone_before_an_append_are_told_of(tmp_path, text):
+    """The manifest that it writes tells no more of them."""
+    first = bigclf.convert(text("a", 400), tmp_path / "s", **SMALL)
+    os.remove(first.files[1])
+    grown = bigclf.convert(text("b", 300, 40, seed=1), tmp_path / "s", append=True, **SMALL)
+    gone = f"{tmp_path / 's'}: 1 of {len(first.files)} shards that the manifest lists is not there, and its rows are"
+    assert grown.n_rows < 700 and any(said.startswith(gone) for said in grown.warnings)

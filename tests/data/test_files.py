@@ -345,6 +345,6 @@ def test_where_the_cache_cannot_be_written_the_cache_is_to_be_another(tmp_path, 
     monkeypatch.setenv("BIGCLF_CACHE_DIR", str(tmp_path / "cache"))
     error = OSError(errno.EROFS, "Read-only file system")
     shards = tmp_path / "cache" / "raw" / ("0" * 32)
-    for place in (shards, tmp_path / "cache" / "raw", tmp_path / "cache"):
-        assert files.cannot_write(place, error).endswith("; name another cache (BIGCLF_CACHE_DIR)")
-    assert files.cannot_write(tmp_path / "out", error).endswith("; name another directory")
+    assert files.cannot_write(shards, error).endswith("; name another cache (BIGCLF_CACHE_DIR)")
+    for place in (tmp_path / "out", tmp_path / "cache" / "out"):  # a person's own
+        assert files.cannot_write(place, error).endswith("; name another directory")

@@ -64,7 +64,8 @@ RUN = _all_optional({
     "version": whole(), "identity": TABLE, "plan": TABLE, "limits": named(or_none(number(0))), "chosen": text(),
     "prune": number(0), "class_weight": text("balanced"), "files": list_of(TABLE), "versions": named(text()),
     "columns": TABLE,
-    "raw": table_of({"paths": list_of(text()), "in_order": FLAG, "how": optional(TABLE)}, "a table of raw files"),
+    "raw": or_none(table_of({"paths": list_of(text()), "in_order": FLAG, "how": optional(TABLE)},
+                            "a table of raw files")),
     "cpu": or_none(text()), "started": text(),
     "forgotten": list_of(table_of({name: text() for name in ("path", "what", "done")}, "a table of path, what, done")),
 })  # fmt: skip

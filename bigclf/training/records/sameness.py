@@ -25,7 +25,7 @@ class Told(TypedDict, total=False):
     identity: dict[str, Any]
     files: list[FileTold]
     columns: Mapping[str, object]
-    raw: RawFiles
+    raw: RawFiles | None
 
 
 def told_apart(before: Told, asked: Told, may_loosen: bool, by_content: Callable[[], bool]) -> list[str]:
@@ -86,20 +86,21 @@ def _of_data(before: Told, asked: Told) -> str:
         return "data: other rows"
     if was != now:
         return f"data: {_listed(was)} -> {_listed(now)}"
-    if "raw" in before and "raw" in asked:
-        one, other = (told["raw"].get("how") for told in (before, asked))
+    if (one_raw := before.get("raw")) and (other_raw := asked.get("raw")):
+        one, other = one_raw.get("how"), other_raw.get("how")
         if one is None or other is None:
             return f"data: {_listed(now)}, changed since or read in another way"
         if ways := [line.split(":")[0].split(".")[0] for line in differences(one, other)]:
             return f"data: {_listed(now)}, read in another way ({', '.join(dict.fromkeys(ways))})"
-    if "raw" not in asked:
+    if not asked.get("raw"):
         then = before.get("files", [])
         now = [one["path"] for k, one in enumerate(asked.get("files", [])) if one != then[k]]
     return f"data: {_listed(now)} {'has' if len(now) == 1 else 'have'} changed since" if now else "data: other rows"
 
 
 def _named(told: Told) -> list[str]:
-    return told["raw"]["paths"] if "raw" in told else [one["path"] for one in told.get("files", ())]
+    raw = told.get("raw")
+    return raw["paths"] if raw else [one["path"] for one in told.get("files", ())]
 
 
 def _listed(paths: Sequence[str]) -> str:
