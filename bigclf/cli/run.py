@@ -11,10 +11,11 @@ import re
 import click
 
 from bigclf import files
+from bigclf.cli.evaluate import refuse_existing
 from bigclf.cli.jobs.record import record_of, results_of
 from bigclf.cli.jobs.steps import Job, JobError, Step, read_job
 from bigclf.cli.shared import flags, terminal
-from bigclf.cli.shared.outputs import inputs, models_read, of, refuse_inputs
+from bigclf.cli.shared.outputs import ROWS, inputs, models_read, of, refuse_inputs
 
 NO_VALUES = ("to", "or", "and", "is", "for", "says", "with", "of", "in", "beside", "needs", "has", "names")  # of prose
 OPTION = re.compile(r"(?<![\w-])(--[a-zA-Z][\w-]*)( [^\s,;:?()]+)?")
@@ -46,13 +47,17 @@ def command(
 ) -> None:
     """Run a job file: either data, method, limits, run and outputs, or a list of bigclf commands.
 
-    Everything is checked before the first step. Existing shards are used as they are.
+    The job, the rows that it names and the places of its results are looked at before the first step. Existing shards
+    are used as they are.
     """
     read = read_job(job)
     read.override(changes)
     said = {"resume": resume, "overwrite": overwrite, "as_json": as_json}
     again = terminal.command_line(ctx, resume=True, overwrite=False)
-    carry_out(ctx, read, prepare(ctx, read, said), again, dry_run=dry_run, as_json=as_json)
+    steps = prepare(ctx, read, said)
+    if not dry_run:
+        require_possible(steps)
+    carry_out(ctx, read, steps, again, dry_run=dry_run, as_json=as_json)
 
 
 def prepare(ctx: click.Context, job: Job, said: dict[str, bool]) -> list[tuple[Step, click.Context]]:
@@ -73,6 +78,24 @@ def prepare(ctx: click.Context, job: Job, said: dict[str, bool]) -> list[tuple[S
     if said["resume"]:
         steps = [(step, inner) for step, inner in steps if not _is_converted(step, inner)]
     return steps
+
+
+def require_possible(steps: list[tuple[Step, click.Context]]) -> None:
+    """Refuse at once what a step would refuse after hours of those before it: rows that are not there and that none of
+    them makes, and a file in the place of a result.
+
+    Raises
+    ------
+    DataError, RunError : as of the step itself.
+    """
+    made = set[str]()
+    for step, inner in steps:
+        for path in of(inner.params, *ROWS):
+            if not _is_made(path, made):
+                files.expand(path)
+        made.update(of(inner.params, *written_by(inner)))
+        if _is_made_anew(step):
+            refuse_existing([*results_of(inner)], inner.params.get("overwrite", False))
 
 
 def carry_out(

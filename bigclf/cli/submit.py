@@ -9,7 +9,7 @@ import click
 
 from bigclf.cli.jobs import driver
 from bigclf.cli.jobs.steps import read_job
-from bigclf.cli.run import carry_out, prepare
+from bigclf.cli.run import carry_out, prepare, require_possible
 from bigclf.cli.shared import terminal
 
 _path = click.Path(exists=True, dir_okay=False)
@@ -49,6 +49,7 @@ def command(
         if not dry_run:
             from bigclf.cluster.link import certificates
 
+            require_possible(steps)
             stack.enter_context(certificates(tls_ca_file, tls_cert, tls_key))
             _look(scheduler)
         if detach and not dry_run:

@@ -1,5 +1,6 @@
 """Job files: what they mean, and an error with its line for everything else."""
 
+import os
 import re
 import shlex
 
@@ -240,6 +241,28 @@ def test_what_a_step_wants_is_told_in_the_words_of_a_job(tmp_path):
     path.write_text(f"steps:\n  - fit: {{data: {tmp_path}/t.csv, output: {tmp_path}/m, label: town}}\n")
     done = CliRunner().invoke(main, ["run", str(path)])
     assert done.exit_code == 3 and "use on_bad_rows: skip max_bad_fraction: 0.3" in done.output
+
+
+def test_what_the_last_step_would_refuse_is_refused_before_the_first(tmp_path):
+    (tmp_path / "t.svm").write_text("1 1:1\n-1 2:1\n" * 9)
+    path, model = tmp_path / "job.yaml", tmp_path / "m"
+    steps = f"""
+steps:
+  - convert: {{sources: {tmp_path}/t.svm, out: {tmp_path}/s}}
+  - fit: {{data: {tmp_path}/s, output: {model}, algo: pa1, epochs: 1}}
+  - evaluate: {{model: {model}, data: {tmp_path}/s/part-*.parquet, output: {tmp_path}/e.json}}
+  - evaluate: {{model: {model}, data: {tmp_path}/t.sv}}
+"""
+    path.write_text(steps)
+    done = CliRunner().invoke(main, ["run", str(path)])
+    assert done.exit_code == 3 and "no data file matches" in done.output and "t.sv" in done.output
+    assert sorted(os.listdir(tmp_path)) == ["job.yaml", "t.svm"]
+    assert CliRunner().invoke(main, ["run", str(path), "--dry-run"]).exit_code == 0
+    path.write_text(steps.replace("t.sv}", "t.svm}"))
+    (tmp_path / "e.json").touch()
+    done = CliRunner().invoke(main, ["run", str(path)])
+    assert done.exit_code == 1 and f"{tmp_path}/e.json already exists" in done.output and not model.exists()
+    assert CliRunner().invoke(main, ["run", str(path), "--overwrite"]).exit_code == 0
 
 
 def test_files_that_are_no_jobs(tmp_path):
