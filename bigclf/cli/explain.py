@@ -33,6 +33,7 @@ Only: TypeAlias = str | list[str] | None  # of which class, or classes
 @click.option("--data", multiple=True, metavar="DATA", help="Labelled rows; count how many have each feature.")
 @click.option("--row", type=click.IntRange(0), metavar="N", help="Explain the score of row N of --data (from 0).")
 @columns.format_option
+@columns.bad_rows_options
 @terminal.json_option
 def command(
     model: str, top: int, classes: tuple[str, ...], names: str | None, data: tuple[str, ...], row: int | None,
@@ -51,11 +52,16 @@ def command(
     where = list(data) if len(data) > 1 else data[0] if data else None
     if row is not None and where is None:
         raise click.UsageError("--row needs the rows: --data DATA")
+    bad = columns.bad_rows(reader)
+    if bad != columns.NOTHING_SAID and (row is not None or where is None):
+        raise click.UsageError(
+            "--on-bad-rows and --max-bad-fraction are for --data without --row, which counts all rows"
+        )
     loaded = columns.as_read(load(model), reader)
     with terminal.usage_errors():
         told: Explanation | RowAnswer
         if row is None:
-            told = weights = _weights(loaded, where, top, only, names)
+            told = weights = _weights(loaded, where, top, only, names, bad)
             show = functools.partial(_print_weights, loaded, weights)
         else:
             told = answer = _row(loaded, where, row, top, only, names)
@@ -70,15 +76,19 @@ def command(
         terminal.say("note:", text, "yellow")
 
 
-def _weights(model: Model, data: Stored | None, top: int, only: Only, names: str | None) -> Explanation:
+def _weights(
+    model: Model, data: Stored | None, top: int, only: Only, names: str | None, bad: columns.OfBadRows
+) -> Explanation:
     from bigclf.model.explanations import explain
-    from bigclf.model.raw_input import as_shards
+    from bigclf.model.raw_input import BadRows, as_shards, left_out
     from bigclf.progress import TerminalProgress
 
     if data is None:
         return explain(model, top=top, only=only, names=names)
-    with TerminalProgress("counting") as progress, as_shards(model, data) as rows:
-        return explain(model, top=top, only=only, names=names, data=rows, progress=progress)
+    with TerminalProgress("counting") as progress, as_shards(model, data, bad=BadRows(**bad)) as rows:
+        told = explain(model, top=top, only=only, names=names, data=rows, progress=progress)
+    n_bad, why = left_out(data, rows)
+    return {**told, "notes": [*told["notes"], *([why] if n_bad else [])]}
 
 
 def _row(model: Model, data: Stored | None, row: int, top: int, only: Only, names: str | None) -> RowAnswer:

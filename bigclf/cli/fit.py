@@ -112,7 +112,7 @@ def command(
         measured.leave_out(*columns.left_out_of_held(test))
         keep_held_out(trained, holdout, measured, [model, kept_model(run_dir)] if kept else [model])
     if report:
-        write_report(trained, report, model, options["validate"], run_dir, overwrite)
+        write_report(trained, report, model, options["validate"], run_dir, overwrite, bad)
     if not kept:
         clear_away(run_dir)
     if as_json:
@@ -173,7 +173,9 @@ def recover(run_dir: str) -> None:
     files.put_back(run_dir, if_holds="run.json")
 
 
-def write_report(model: Model, report: str, path: str, validate: str | None, run_dir: str, overwrite: bool) -> None:
+def write_report(
+    model: Model, report: str, path: str, validate: str | None, run_dir: str, overwrite: bool, bad: columns.OfBadRows
+) -> None:
     """What happened in the run is in ``model.result_``; the run's directory notes what it writes."""
     from bigclf.cli.report import write
 
@@ -181,7 +183,8 @@ def write_report(model: Model, report: str, path: str, validate: str | None, run
     if not overwrite:
         record.refuse_foreign([report])  # one that came meanwhile
     with record.writing([report], overwrite=True), files.together([report]) as place:
-        write(model, place[report], validate, overwrite=True, title=files.base_name(path))
+        told = of_raw(model, validate, bad)
+        write(model, place[report], validate, overwrite=True, title=files.base_name(path), **told)
 
 
 def prepare(ctx: click.Context, model: str, run_dir: str, *, overwrite: bool, resume: bool) -> None:
@@ -344,13 +347,19 @@ def measure(model: Model, test: object, bad: columns.OfBadRows) -> tuple[AnyEval
     """The figures of the model on ``test``, of whose rows, where they are raw, become ``bad`` what those become that
     it was trained on; or what is wrong with these rows, which is told once the model has been."""
     from bigclf.api.evaluate import evaluate
-    from bigclf.model.model import is_stored
 
     try:
         with terminal.usage_errors():
-            return evaluate(model, test, **(bad if is_stored(test) and model.is_raw(test) else {})), None
+            return evaluate(model, test, **of_raw(model, test, bad)), None
     except DataError as error:
         return None, error
+
+
+def of_raw(model: Model, rows: object, bad: columns.OfBadRows) -> columns.OfBadRows:
+    """``bad``, where it says something of these rows: they are raw files."""
+    from bigclf.model.raw_input import may_be_bad
+
+    return bad if may_be_bad(model, rows) else {}
 
 
 def print_fit(

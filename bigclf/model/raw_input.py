@@ -395,9 +395,14 @@ class BadRows(NamedTuple):
         """
         if self.on_bad_rows not in ("error", "skip"):
             raise ValueError(f"on_bad_rows is 'error' or 'skip' here, not {self.on_bad_rows!r}; convert keeps bad rows")
-        if self != BadRows() and not (is_stored(data) and (model.is_raw(data) or text_format(model, data))):
+        if self != BadRows() and not may_be_bad(model, data):
             said = "on_bad_rows (--on-bad-rows)" if self.on_bad_rows == "skip" else "max_bad_fraction"
             raise TypeError(f"{said} has no effect here: it is for raw files")
+
+
+def may_be_bad(model: Model, data: object) -> bool:
+    """Whether ``data`` is raw files, some rows of which the model may have no use for."""
+    return is_stored(data) and bool(model.is_raw(data) or text_format(model, data))
 
 
 @contextlib.contextmanager

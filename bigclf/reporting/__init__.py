@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from bigclf import files
 from bigclf.api.evaluate import is_elsewhere, on_disk
+from bigclf.data.bad_rows import MOST_BAD
 from bigclf.errors import DataError, RunError
 from bigclf.files.apart import keep_apart
 from bigclf.metrics import figures
@@ -40,8 +41,9 @@ class Report(TypedDict):
 
 def report(
     thing: Model | str | os.PathLike[str], out: str | os.PathLike[str], data: object = None, y: object = None, *,
-    names: NamesGiven | None = None, memory: str | int = "1GB", overwrite: bool = False,
-    progress: Watcher | None = None, title: str | None = None,
+    names: NamesGiven | None = None, memory: str | int = "1GB", on_bad_rows: str = "error",
+    max_bad_fraction: float = MOST_BAD, overwrite: bool = False, progress: Watcher | None = None,
+    title: str | None = None,
 ) -> Report:  # fmt: skip
     """Write a report.
 
@@ -52,7 +54,7 @@ def report(
     data, y : labelled rows to measure the model on, shards, an array or a table, as in ``evaluate`` (or what
         ``measured`` gave); None: the report is about the training alone.
     names : of the features, as in ``Model.explain``.
-    memory : bound of what measuring allocates.
+    memory : bound of what measuring allocates.   on_bad_rows, max_bad_fraction : of raw ``data``, as in ``evaluate``.
     overwrite : replace ``out``.   title : of the page; None: the name of ``thing``.
     progress : an object with ``start, advance, stop``, for the read of ``data``.
 
@@ -72,11 +74,14 @@ def report(
         raise RunError(f"{name} already exists; add overwrite=True to replace it")
     if data is None and y is not None:
         raise TypeError("y has no effect without data: report(thing, out, X, y)")
+    if data is None and BadRows(on_bad_rows, max_bad_fraction) != BadRows():
+        raise TypeError("on_bad_rows (--on-bad-rows) and max_bad_fraction have no effect without data")
     subject = subject_of(thing, title)
     if data is not None:
         if subject.model is None:
             raise RunError(f"{thing}: the run has no model yet, so that there is nothing to measure")
-        found = data if isinstance(data, Measured) else measured(subject.model, data, memory, progress, y=y)
+        bad = BadRows(on_bad_rows, max_bad_fraction)
+        found = data if isinstance(data, Measured) else measured(subject.model, data, memory, progress, bad, y)
         subject = subject._replace(measured=found)
     subject = subject._replace(explained=explained(subject.model, names))
     page = page_of(subject)
@@ -123,6 +128,7 @@ def measured(
         with on_disk(model, data, y) as written:
             return measured(model, written, memory, progress, bad)._replace(data=where)
     if not is_stored(data):
+        (bad or BadRows()).check(model, data)
         judged, summed = figures.evaluate_in_memory(model, data, y, "report(model, out, X, y)")
         return Measured(judged, getattr(summed, "ranking", None), where)
     if y is not None:

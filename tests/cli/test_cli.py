@@ -651,6 +651,41 @@ def test_bad_rows_that_were_held_out_count_too(tmp_path):
     assert "20 of 600 rows are bad" in line and "--max-bad-fraction 0.034 allows so many" in line
 
 
+@pytest.mark.parametrize("kind", ["table", "sparse"])
+def test_what_becomes_of_bad_rows_is_said_of_every_read_of_labelled_rows(tmp_path, kind):
+    row, named = {
+        "table": ("{y},{x}", ("--label", "y", "--numeric", "a")),
+        "sparse": ("{y} 1:{x}", ()),
+    }[kind]
+    good = [row.format(y=k % 2, x=k % 7) for k in range(60)]
+    bad = [*good, *[row.format(y=1, x="?!")] * 20]
+    head, ending = (["y,a"], "csv") if kind == "table" else ([], "svm")
+    for name, rows in (("good", good), ("bad", bad)):
+        (tmp_path / f"{name}.{ending}").write_text("\n".join([*head, *rows]) + "\n")
+    train, test, model = tmp_path / f"good.{ending}", tmp_path / f"bad.{ending}", tmp_path / "m"
+    leave = ("--on-bad-rows", "skip", "--max-bad-fraction", 0.5)
+    words = ("fit", train, *named, "-o", model, "--algo", "pa1", "--epochs", 1, "--validate", test)
+    out, err = bigclf(*words, "--report", tmp_path / "of-fit.html", *leave)
+    assert "of-fit.html" in out and "20 bad rows were left out" in err
+    for verb, *to in (("evaluate",), ("report", "-o", tmp_path / "of-model.html"), ("explain",)):
+        rows = (test,) if verb == "evaluate" else ("--data", test)
+        assert f"{test}, line " in error_of(verb, model, *rows, *to, code=3)
+        assert "20 bad rows were left out" in bigclf(verb, model, *rows, *to, *leave)[1]
+    for words in (("report", model, "-o", tmp_path / "r"), ("explain", model), ("explain", model, "--row", 3)):
+        more = ("--data", test) if "--row" in words else ()
+        assert "--on-bad-rows" in error_of(*words, *more, *leave, code=2)
+    for words in (("explain", model, "--row", 79, "--data", test), ("predict", model, test, "-o", tmp_path / "p")):
+        assert "--on-bad-rows" not in error_of(*words, code=3)  # every row has its number there
+    (tmp_path / "job.yaml").write_text(f"""
+data: {{train: {train}, test: {test}}}
+method: {{{"label: y, numeric: a, " if named else ""}algo: pa1, on_bad_rows: skip, max_bad_fraction: 0.5}}
+limits: {{epochs: 1}}
+outputs: {{model: {tmp_path}/of-job, evaluation: {tmp_path}/e.json, report: {tmp_path}/of-job.html}}
+""")
+    bigclf("run", tmp_path / "job.yaml")
+    assert json.loads((tmp_path / "e.json").read_text())["bad_rows"] == 20
+
+
 def _with_a_bad_row(path):
     (path / "bad.svm").write_text(TEXT + "1 3:x\n")
     return path / "bad.svm"

@@ -21,6 +21,7 @@ names, has no source; aliases, tags and unknown keys are errors with their line.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -348,16 +349,25 @@ class Job:
         for key in ("evaluation", "predictions"):
             if outputs.get(key) and not test:
                 raise self.fail(f"outputs.{key} needs data.test", "outputs", key)
+        bad = self._of_bad_rows() if test and exists(str(test)) else {}  # what does not exist yet will be shards
         if test:
             options = {"model": model, "data": test, "memory": memory, "output": outputs.get("evaluation")}
-            yield self._step("evaluate", options | cluster, ("outputs",))
+            yield self._step("evaluate", options | cluster | bad, ("outputs",))
         if outputs.get("predictions"):
             options = {"model": model, "data": test, "memory": memory, "output": outputs["predictions"]}
             flags = {key: outputs[key] for key in ("scores", "proba") if key in outputs}
             yield self._step("predict", {**options, **flags}, ("outputs",))
         if outputs.get("report"):
             options = {"run": self.run_dir, "output": outputs["report"], "data": test, "memory": memory}
-            yield self._step("report", options, ("outputs",))
+            yield self._step("report", options | bad, ("outputs",))
+
+    def _of_bad_rows(self) -> dict[str, object]:
+        """What becomes of bad rows to test on, where these are a raw file: the same as of those to learn from."""
+        method = self.table.get("method", {})
+        said = {name: method[name] for name in ("on_bad_rows", "max_bad_fraction") if name in method}
+        with contextlib.suppress(BigclfError, OSError):  # whoever opens it says what is wrong
+            return said if said and columns.is_raw(str(self.table["data"]["test"])) else {}
+        return {}
 
     def _made_up(self, part: int) -> str | None:
         """Text that is made up where the job names no source: rows to train on (part 1), or to test on (2)."""

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, TypedDict, TypeGuard, TypeVar
 
 import click
 
@@ -18,6 +18,7 @@ from bigclf.files.formats import ALL, COLUMNS, SPARSE
 if TYPE_CHECKING:
     from bigclf.data.dataset import Dataset, Stored
     from bigclf.features.spec import Spec
+    from bigclf.files import Paths
     from bigclf.model.model import Model
 
 
@@ -112,6 +113,9 @@ class OfBadRows(TypedDict, total=False):
 
     on_bad_rows: str
     max_bad_fraction: float
+
+
+NOTHING_SAID: OfBadRows = {"on_bad_rows": "error"}
 
 
 class Asked(NamedTuple):
@@ -335,13 +339,19 @@ def _of(path: str) -> Model | Dataset:
     return found
 
 
+def is_raw(data: object) -> TypeGuard[Paths]:
+    """Whether files are none of shards."""
+    from bigclf.conversion.tables.reading import are_raw
+
+    return are_raw(data)
+
+
 def converted(
     data: list[str], features: Features, format: str | None, keywords: dict[str, Any], holdout: float | None,
     bad: OfBadRows,
 ) -> Dataset:  # fmt: skip
     """Raw files as shards of the cache, but for the rows held out; validation data of ``keywords`` too."""
     from bigclf.conversion.tables.from_columns import HeldOut
-    from bigclf.conversion.tables.reading import are_raw
     from bigclf.model.raw_input import converted as in_cache
     from bigclf.progress import TerminalProgress
 
@@ -349,7 +359,7 @@ def converted(
     with TerminalProgress("converting") as progress, terminal.usage_errors():
         found = in_cache(data, features, format, memory=_room(keywords), seed=keywords.get("seed", 0),
                          part=part, progress=progress, **bad)  # fmt: skip
-        if "validate" in keywords and are_raw(keywords["validate"]):
+        if "validate" in keywords and is_raw(keywords["validate"]):
             keywords["validate"] = in_cache(keywords["validate"], found, memory=_room(keywords), **bad)
     return found
 
@@ -360,7 +370,6 @@ def sparse(
 ) -> tuple[Dataset, object]:  # fmt: skip
     """Text of rows that are sparse already as shards of the cache, and test data that are such text too; validation
     data of ``keywords`` likewise. ``said`` : whether the format was, and not guessed."""
-    from bigclf.conversion.tables.reading import are_raw
     from bigclf.model.raw_input import naming_format, sparse_text
     from bigclf.progress import TerminalProgress
 
@@ -372,7 +381,7 @@ def sparse(
         told["several_labels"] = found.sets is not None
 
         def shards(source: object) -> object:
-            return sparse_text(source, format, progress=progress, **told) if are_raw(source) else source
+            return sparse_text(source, format, progress=progress, **told) if is_raw(source) else source
 
         if "validate" in keywords:
             keywords["validate"] = shards(keywords["validate"])

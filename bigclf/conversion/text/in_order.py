@@ -15,7 +15,6 @@ from bigclf.compiled.jit import compiling
 from bigclf.conversion.text.parsed import Options, as_slab
 from bigclf.conversion.text.pieces import BOM, NEWLINE, Bad, Source, Task, blocks_of, first_text, located, tasks_of
 from bigclf.conversion.text.readers import Reader
-from bigclf.data.bad_rows import with_way_out
 from bigclf.errors import DataError
 from bigclf.limits import cores
 from bigclf.maths.block import NO_SCALES, Block, one_value_a_row
@@ -79,7 +78,7 @@ class TextRows:
                 continue
             rows, bad = made
             if bad:
-                raise with_way_out(DataError(bad[0].reason, file=self.source.path, line=bad[0].line + n_lines))
+                raise DataError(bad[0].reason, file=self.source.path, line=bad[0].line + n_lines)
             n_lines += rows.n_lines
             if rows.values == DIFFER and state == ALIKE:
                 self.differ = True
