@@ -21,7 +21,7 @@ NAMES = {"platt": "Platt's sigmoid", "isotonic": "isotonic regression"}
 
 @click.command("calibrate", short_help="Add calibrated probabilities to a model.")
 @click.argument("model", metavar="MODEL")
-@click.argument("data", nargs=-1, required=True, metavar="DATA...")
+@terminal.data_argument
 @click.option("-o", "--output", "out", required=True, metavar="OUT", help="File for the calibrated model.")
 @click.option("--method", type=click.Choice(["platt", "isotonic"]), default="platt", show_default=True, help="Fit a"
               " sigmoid, or any increasing function of the decision value (for a thousand rows or more).")  # fmt: skip

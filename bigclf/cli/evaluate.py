@@ -25,7 +25,7 @@ Figures: TypeAlias = "Evaluation | RegressionEvaluation | LabelsEvaluation"
 
 @click.command("evaluate", short_help="Measure a model on labelled data.")
 @click.argument("model", metavar="MODEL")
-@click.argument("data", nargs=-1, required=True, metavar="DATA...")
+@terminal.data_argument
 @columns.format_option
 @columns.reader_options
 @columns.bad_rows_options

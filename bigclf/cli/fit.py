@@ -39,7 +39,7 @@ MUCH = 2.0  # seconds beside the training that a person wonders about
 
 
 @click.command("fit", short_help="Train a model.")
-@click.argument("data", nargs=-1, required=True, metavar="DATA...")
+@terminal.data_argument
 @click.option("-o", "--output", "model", required=True, metavar="MODEL", help="File for the model.")
 @flags.of("fit")
 @click.option("--report", metavar="FILE.html", help="Also write an HTML report; with --validate it includes"

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @click.command("inspect", short_help="Describe data, a model, a run, a sweep or a path.")
-@click.argument("things", nargs=-1, required=True, metavar="DATA|MODEL|RUN|SWEEP|PATH")
+@terminal.things_argument
 @click.option("--shards", "by_shard", is_flag=True, help="Add a line for each shard: rows, class shares, row lengths.")
 @click.option("--suggest", is_flag=True, help="Propose a spec of features for a raw table, as YAML.")
 @click.option(

@@ -23,7 +23,7 @@ LINES = 30  # weights that are drawn
 
 
 @click.command("path", short_help="Train at every value of C, each starting from the last.")
-@click.argument("data", nargs=-1, required=True, metavar="DATA...")
+@terminal.data_argument
 @click.option("-o", "--output", "out", required=True, metavar="DIR", help="Directory for the results and models.")
 @flags.of("path", without=("run_dir",))
 @columns.raw_options

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command("plan", short_help="Predict the memory, disk, network and time of a run.")
-@click.argument("data", nargs=-1, required=True, metavar="DATA...")
+@terminal.data_argument
 @flags.of("plan")
 @columns.raw_options
 @terminal.json_option

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command("predict", short_help="Predict the class of every row.")
 @click.argument("model", metavar="MODEL")
-@click.argument("data", nargs=-1, required=True, metavar="DATA...")
+@terminal.data_argument
 @click.option("-o", "--output", "out", required=True, metavar="OUT", help="Directory for the predictions, or one file"
               " that ends in .csv or .parquet, or - for CSV on standard output.")  # fmt: skip
 @click.option("--scores", is_flag=True, help="Add the decision values; with two classes, positive means the"

@@ -13,7 +13,7 @@ from bigclf.units import plural
 
 
 @click.command("split", short_help="Split shards into parts, such as train and test.")
-@click.argument("data", nargs=-1, required=True, metavar="DATA...")
+@terminal.data_argument
 @click.argument("out", metavar="OUT")
 @click.option("--parts", "shares", default="train=0.8,test=0.2", show_default=True, metavar="NAME=SHARE,...",
               help="The parts, each a directory in OUT, and their shares of the rows.")  # fmt: skip

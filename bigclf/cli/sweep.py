@@ -23,7 +23,7 @@ FILES = ("results.json", "results.csv", "results.png", "model.bigclf")
 
 
 @click.command("sweep", short_help="Cross-validate a grid of parameters and train the best.")
-@click.argument("data", nargs=-1, required=True, metavar="DATA...")
+@terminal.data_argument
 @click.option("-o", "--output", "out", required=True, metavar="DIR", help="Directory for results and best model.")
 @flags.of("sweep", without=("run_dir",))
 @columns.raw_options

@@ -56,7 +56,8 @@ def expand(data: Paths) -> list[str]:
     """The files that ``data`` names: a path or URL of a file or directory, a glob (``**`` too) or a list of them.
 
     The files of a directory or glob come sorted; names that begin with ``_`` or ``.`` and directories are ignored
-    there, as Spark and Dask do. A list keeps its order.
+    there, as Spark and Dask do. A list keeps its order; bigclf's own files beside shards are ignored in one, too, as a
+    glob that a shell expands (``shards/*``) names them.
 
     Raises
     ------
@@ -64,7 +65,13 @@ def expand(data: Paths) -> list[str]:
     """
     if isinstance(data, str | bytes | os.PathLike):
         return _expand_one(os.fsdecode(data))
-    return [path for item in data for path in _expand_one(os.fsdecode(item))]
+    return [path for name in without_ours(data) for path in _expand_one(name)]
+
+
+def without_ours(names: Iterable[PathLike]) -> list[str]:
+    """The names but for those of bigclf's own files beside shards, where there are others."""
+    every = [os.fsdecode(name) for name in names]
+    return [name for name in every if not base_name(name).startswith(OURS)] or every
 
 
 def _expand_one(name: str) -> list[str]:
@@ -715,6 +722,7 @@ def remove_replaced(directory: PathLike) -> None:
         remove_tree(_replaced(os.fspath(directory)))
 
 
+OURS = "_bigclf_"  # begins the names of what lies beside shards
 UNFINISHED = "_bigclf_unfinished.json"
 LEFT = re.compile(r"\.(part-\d+|_bigclf_\w+)\.\w+\.tmp-\d+-[0-9a-f]{8}")  # by a process killed before it renamed them
 

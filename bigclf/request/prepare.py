@@ -184,7 +184,7 @@ def _say_who_is_idle(request: Request, found: Found, workers: int, groups: int, 
         log.warning("%s", text)
 
 
-def is_stored(source: object, local_dir: Any) -> bool:
+def is_stored(source: object, local_dir: files.PathLike | None) -> bool:
     """Whether earlier runs left every row of ``source`` decoded in ``local_dir``."""
     if local_dir is None or not isinstance(source, Dataset) or not files.exists(local_dir):
         return False

@@ -235,7 +235,7 @@ def test_inspect_data_model_and_run(place, tmp_path):
 
 
 def test_validate_says_good(place, request):
-    out, err = bigclf("validate", place / "shards")
+    out, err = bigclf("validate", *(place / "shards").glob("*"))  # as a shell has it
     assert out.startswith("good") and err == ""
     request.getfixturevalue("checked_here")
     told = json.loads(bigclf("validate", place / "shards", "--json")[0])

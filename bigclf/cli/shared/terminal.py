@@ -494,6 +494,17 @@ class _Speed(Size):
 
 SIZE, SPEED = Size(), _Speed()
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout instead of text.")
+
+
+def _rows(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    """What a shell made of ``shards/*`` without bigclf's own files there."""
+    from bigclf.files import without_ours
+
+    return (*without_ours(given),)
+
+
+data_argument = click.argument("data", nargs=-1, required=True, metavar="DATA...", callback=_rows)
+things_argument = click.argument("things", nargs=-1, required=True, metavar="DATA|MODEL|RUN|SWEEP|PATH", callback=_rows)
 overwrite_option = click.option("--overwrite", is_flag=True, help="Replace what is already there.")
 
 

@@ -290,8 +290,7 @@ def places(data: object, wanted: Sequence[str] = ()) -> list[Place]:
     """
     named = list(data) if isinstance(data, Iterable) and not isinstance(data, str | bytes) else [data]
     found, above = list[Place](), list[Keys]()
-    for item in named:
-        name = str(item)
+    for name in files.without_ours(map(str, named)):
         if name.endswith(MODEL):
             raise DataError("expected data, got a model file", file=name)
         path, mark, part = name.rpartition("#")
