@@ -296,6 +296,7 @@ def _forecast(request: Request, known: Rates | None = None) -> dict[str, Any]:
     source, groups, method = prepared.source, prepared.groups, setting.method
     if not isinstance(source, Dataset):
         raise TypeError("a plan is for shards: convert the rows first")
+    source.tell(source.lost)
     tol = options["tol"]
     most = options["epochs"] or default_epochs(method, source.learnable[0])
     shape = prepared.shape | {"reads": most + (tol is not None)}

@@ -24,7 +24,7 @@ MOST_FAULTS = 100
 
 
 @click.command("validate", short_help="Read and check every byte of shards.")
-@click.argument("data", nargs=-1, required=True, metavar="DATA...")
+@terminal.data_argument
 @click.option("--columns", metavar="ROLE=NAME,...", help="Column names, by role, for Parquet files not"
               " written by bigclf; ROLE is label, weight, features, or indices and values.")  # fmt: skip
 @terminal.json_option
@@ -150,7 +150,8 @@ def _check(pipe: Connection, data: list[str], columns: Mapping[str, str] | None)
     dataset = Dataset(data if len(data) > 1 else data[0], columns=columns, warn=False)
     pipe.send(("start", {"n_rows": dataset.n_rows, "task": "rows"}))
     rows = nnz = 0
-    faults = [f"{text}: fit and others work without it; {_anew(dataset)}" for text in dataset.damaged]
+    faults = [f"{text}: fit and others work without {what}; {_anew(dataset)}"
+              for texts, what in ((dataset.damaged, "it"), (dataset.lost, "them")) for text in texts]  # fmt: skip
     for file, row_group in dataset.places():
         pipe.send(("at", f"{dataset.files[file]}, row group {row_group}"))
         try:
@@ -167,7 +168,7 @@ def _check(pipe: Connection, data: list[str], columns: Mapping[str, str] | None)
         "rows": rows,
         "nnz": nnz,
         "bytes": sum(mark.size for mark in dataset.fingerprints),
-        "warnings": [text for text in dataset.warnings if text not in dataset.damaged],
+        "warnings": [text for text in dataset.warnings if text not in (*dataset.damaged, *dataset.lost)],
         "faults": faults,
     }
 

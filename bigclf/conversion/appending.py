@@ -39,7 +39,7 @@ def there(out: files.PathLike) -> Dataset | None:
     """
     names = files.list_directory(out)
     if MANIFEST in names:
-        return Dataset(out)
+        return Dataset(out, warn=False)
     if any(not name.startswith(".") and name != files.UNFINISHED for name in names):
         raise RunError(f"{files.base_name(out)!r} holds no shards that bigclf wrote; nothing can be appended to it")
     return None

@@ -54,7 +54,7 @@ def continuing(
 def finished(out: files.PathLike, identity: Mapping[str, object], append: bool) -> Dataset | None:
     """The shards at ``out``, if a conversion of the same was killed when they were there already."""
     try:
-        dataset = Dataset(out) if files.exists(files.join(out, MANIFEST)) else None
+        dataset = Dataset(out, warn=False) if files.exists(files.join(out, MANIFEST)) else None
     except DataError:
         return None
     if dataset is None or files.exists(files.join(out, files.UNFINISHED)):  # what took its place has none

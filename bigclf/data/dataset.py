@@ -78,6 +78,8 @@ log = logging.getLogger("bigclf")
 TARGET_NNZ = 500_000
 MOST_MARKS = 1000  # files
 MOST_NAMED = 10  # columns in a warning
+MOST_DIRECTORIES = 100  # whose manifests are looked at though the rows are theirs together
+_told: set[tuple[str, str]] = set()  # digest of a dataset and warning that this process has logged
 RELEASE_EVERY = 16  # parts after which Arrow gives back what it no longer needs
 COMPARED = 16  # shards; of so many the footers are compared with the manifest beside them
 SMALL = 1 << 21  # non-zeros
@@ -242,10 +244,20 @@ class Dataset:
         self._takes_part = False  # rows of weight 0 are left out
         self.feature_ids: FeatureIds | None = None
         self.nnz = sys.maxsize  # not known yet
-        self._take(self._remembered() or self._described())
-        self.said = self._left_out() if warn else []
-        for text in self.said:
-            log.warning("%s", text)
+        known = self._remembered() or self._described()
+        self.lost += self._lost_of_several()
+        self._take(known)
+        self.said: list[str] = []
+        if warn:
+            self.tell([*self._left_out(), *self.lost])
+
+    def tell(self, warnings: Iterable[str]) -> None:
+        """Log ``warnings``; once, however often a process opens these files."""
+        for text in warnings:
+            if (self.digest, text) not in _told:
+                log.warning("%s", text)
+            _told.add((self.digest, text))
+            self.said.append(text)
 
     # What is known of it
 
@@ -531,15 +543,14 @@ class Dataset:
         """What a manifest beside the files or in the cache says, if it speaks of exactly these files."""
         for directory, prefix in self._places():
             try:
-                manifest = shards.unsealed(files.read_text(files.join(directory, prefix + MANIFEST)))
-                check_fields(manifest, {"version": whole(1)})
-                if manifest["version"] > REAL_MANIFEST_VERSION:
+                manifest = _manifest(files.join(directory, prefix + MANIFEST))
+                if manifest is None:
                     continue
-                check_manifest(manifest)
                 told = not manifest["weighted"] or "zero_weight" in manifest  # older ones did not always say
                 if not told or not self._matches(manifest["files"]):
                     if not prefix:
-                        self.lost = self._lost(directory, manifest["files"])
+                        mine = zip(map(files.base_name, self.files), self.fingerprints, strict=True)
+                        self.lost = _lost(directory, [*mine], manifest["files"])
                     continue
                 table = shards.read_table(files.join(directory, prefix + CHUNK_TABLE), list(Chunks._fields))
                 chunks = Chunks(*(table[name] for name in Chunks._fields))
@@ -603,23 +614,16 @@ class Dataset:
         mine = [(files.base_name(p), f.size, f.footer) for p, f in zip(self.files, self.fingerprints, strict=True)]
         return mine == [(entry["name"], entry["size"], entry["footer"]) for entry in listed]
 
-    def _lost(self, directory: str, listed: Sequence[Mapping[str, object]]) -> list[str]:
-        """A warning of shards that the manifest of a directory lists and that are not there, where all were meant."""
-        mine, its = [*map(files.base_name, self.files)], {entry["name"] for entry in listed}
-        if any(name[:1] in "_." for name in mine):  # named one by one
-            return []
-        renamed = [(f.size, f.footer) for name, f in zip(mine, self.fingerprints, strict=True) if name not in its]
+    def _lost_of_several(self) -> list[str]:
+        """The warnings of several directories, each with a manifest of its own."""
+        there: dict[str, list[tuple[str, files.Fingerprint]]] = {}
+        for path, found in zip(self.files, self.fingerprints, strict=True):
+            there.setdefault(files.parent_directory(path), []).append((files.base_name(path), found))
         lost = []
-        for entry in listed:
-            if entry["name"] not in mine and (alike := (entry["size"], entry["footer"])) in renamed:
-                renamed.remove(alike)
-            elif entry["name"] not in mine:
-                lost.append(entry["name"])
-        if not lost or mine != [*map(files.base_name, files.expand(directory))] or files.before_unfinished(directory):
-            return []
-        is_not, their = ("is not", "its") if len(lost) == 1 else ("are not", "their")
-        return [f"{directory}: {len(lost):,} of {len(listed):,} shards that the manifest lists {is_not} there, and "
-                f"{their} rows are missing ({lost[0]}{', ...' * (len(lost) > 1)})"]  # fmt: skip
+        for directory, mine in there.items() if 1 < len(there) <= MOST_DIRECTORIES else ():
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError, DataError):  # it has none of ours
+                lost += _lost(directory, mine, (_manifest(files.join(directory, MANIFEST)) or {"files": []})["files"])
+        return lost
 
     def _remember(self, known: Known) -> None:
         with contextlib.suppress(OSError):  # no room: gathered again next time
@@ -1055,6 +1059,43 @@ def _those_there(data: files.Paths, columns: Mapping[str, object]) -> dict[str, 
             return shards.those_there(file.schema_arrow, columns, path)
     except DataError:  # the dataset tells what is wrong with the file
         return dict(columns)
+
+
+def _manifest(path: str) -> Mapping[str, Any] | None:
+    """What a manifest says; None of a newer one than this version knows.
+
+    Raises
+    ------
+    OSError, ValueError, KeyError, TypeError, DataError : it is not there, or damaged.
+    """
+    found = shards.unsealed(files.read_text(path))
+    check_fields(found, {"version": whole(1)})
+    if found["version"] > REAL_MANIFEST_VERSION:
+        return None
+    check_manifest(found)
+    return found
+
+
+def _lost(
+    directory: str, mine: Sequence[tuple[str, files.Fingerprint]], listed: Sequence[Mapping[str, object]]
+) -> list[str]:
+    """A warning of shards that the manifest of a directory lists and that are not there, where all were meant;
+    ``mine`` : those that are there, in order."""
+    names, its = dict(mine), {entry["name"] for entry in listed}
+    if any(name[:1] in "_." for name in names):  # named one by one
+        return []
+    renamed = [(found.size, found.footer) for name, found in mine if name not in its]
+    lost = []
+    for entry in listed:
+        if entry["name"] not in names and (alike := (entry["size"], entry["footer"])) in renamed:
+            renamed.remove(alike)
+        elif entry["name"] not in names:
+            lost.append(entry["name"])
+    if not lost or [*names] != [*map(files.base_name, files.expand(directory))] or files.before_unfinished(directory):
+        return []
+    is_not, their = ("is not", "its") if len(lost) == 1 else ("are not", "their")
+    return [f"{directory}: {len(lost):,} of {len(listed):,} shards that the manifest lists {is_not} there, and {their} "
+            f"rows are missing ({lost[0]}{', ...' * (len(lost) > 1)})"]  # fmt: skip
 
 
 def _is_failure(error: Exception) -> bool:

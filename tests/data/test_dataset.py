@@ -299,7 +299,7 @@ def test_a_footer_that_is_wrong_about_rows_of_weight_zero_is_found_out(tmp_path,
         Dataset(tmp_path / "all.parquet").taking_part().decode(0, 0)
 
 
-def test_shards_that_are_gone_from_a_directory_are_told_of(tmp_path):
+def test_shards_that_are_gone_from_a_directory_are_told_of(tmp_path, caplog):
     x = sp.random(40, 10, 0.5, "csr", np.float32, random_state=0)
     given = [(x.indptr, x.indices, x.data, np.arange(40) % 2, None)]
     write_shards(given, tmp_path / "s", classes=np.array([0, 1]), chunk_nnz=20, shard_nnz=40, n_features=10)
@@ -311,12 +311,29 @@ def test_shards_that_are_gone_from_a_directory_are_told_of(tmp_path):
     for named in (tmp_path / "s", [str(tmp_path / "s")]):
         assert [text for text in Dataset(named).warnings if text.startswith(told)]
     assert not Dataset([first, *others[3:]]).warnings  # which asks for no others
+    write_shards(given, tmp_path / "t", classes=np.array([0, 1]), n_features=10)
+    for named in (tmp_path / "*" / "*.parquet", [tmp_path / "t", tmp_path / "s"]):
+        assert [text for text in Dataset(named).warnings if text.startswith(told)]
+    caplog.clear()
+    for _ in range(2):  # and said where it is opened, once a process
+        assert Dataset(tmp_path / "s", target_nnz=77).said
+    assert len(caplog.messages) == 1 and caplog.messages[0].startswith(told)
     for path in (first, *others[2:]):
         os.rename(path, f"{tmp_path}/s/a-{os.path.basename(path)}")
     assert told in str(Dataset(tmp_path / "s").warnings)  # and of none that has another name now
     for path in (first, *others[2:]):
         os.rename(f"{tmp_path}/s/a-{os.path.basename(path)}", f"{tmp_path}/s/_{os.path.basename(path)}")
     assert not Dataset(f"{tmp_path}/s/_part-00000.parquet").warnings  # a manifest that was said to be damaged
+
+
+def test_what_a_shell_makes_of_a_glob_is_the_shards(tmp_path):
+    x = sp.random(40, 10, 0.5, "csr", np.float32, random_state=0)
+    given = [(x.indptr, x.indices, x.data, np.arange(40) % 2, None)]
+    found = write_shards(given, tmp_path / "s", classes=np.array([0, 1]), shard_nnz=40, n_features=10)
+    for pattern in ("*", "*.parquet"):
+        assert Dataset(sorted(map(str, (tmp_path / "s").glob(pattern)))).files == found.files
+    ours = tmp_path / "s" / "_bigclf_chunks.parquet"
+    assert files.expand([ours]) == [str(ours)]  # named alone, it is meant
 
 
 def test_damaged_manifest_is_made_anew(tmp_path):
