@@ -150,7 +150,7 @@ def test_other_versions_on_the_cluster_are_refused_before_anything_is_done(place
 # In the background
 
 
-def wait_for(what, seconds=60):
+def wait_for(what, seconds=180):
     deadline = time.monotonic() + seconds
     while not (found := what()):
         assert time.monotonic() < deadline, "waited in vain"
@@ -201,13 +201,15 @@ def test_a_detached_job_of_steps_that_ends(place, address):
 
 @pytest.mark.long
 def test_a_detached_job_that_fails_says_what_failed(place, address):
-    words = ["submit", "steps.yaml", "--scheduler", address, "--set", "steps.1.evaluate.data=absent"]
+    words = ["submit", "steps.yaml", "--scheduler", address, "--set", "steps.1.evaluate.data=empty.svm"]
+    assert "no data file matches 'empty.svm'" in error_of(*words, "--detach", code=3) and not (place / "run").exists()
+    (place / "empty.svm").touch()
     bigclf(*words, "--detach")
     told = wait_for(lambda: (now := state_of("run"))["state"] != "running" and now)
     assert told["state"] == "failed" and told["driver"]["exit_code"] == 3
-    assert told["failure"].startswith("evaluate: no data file matches 'absent'")
+    assert told["failure"].startswith("evaluate: empty.svm: ")
     out, _ = bigclf("inspect", "run")
-    assert "failed: evaluate: no data file" in out and "--resume goes on" not in out
+    assert "failed: evaluate: empty.svm" in out and "--resume goes on" not in out
 
 
 @pytest.mark.parametrize(
