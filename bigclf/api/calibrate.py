@@ -27,13 +27,14 @@ from bigclf.metrics.figures import (
     share_trained_on,
 )
 from bigclf.model.calibration import METHODS, Calibration, Tally, learned
-from bigclf.model.model import MANY_CLASSES, Model, is_stored
+from bigclf.model.model import MANY_CLASSES, Model, as_model, is_stored
 from bigclf.model.raw_input import BadRows, as_shards, labels_of_table, left_out
 from bigclf.progress import Watcher, watcher
 from bigclf.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from bigclf.data.dataset import Stored
+    from bigclf.files import PathLike
 
 
 log = logging.getLogger("bigclf")
@@ -81,7 +82,7 @@ class Tallying:
 
 
 def calibrate(
-    model: Model,
+    model: Model | PathLike,
     data: object,
     y: object = None,
     *,
@@ -96,7 +97,7 @@ def calibrate(
 
     Parameters
     ----------
-    model : of classes, at most 1,000 of them; trained with any loss, or calibrated before.
+    model : or the path of one; of classes, at most 1,000 of them; trained with any loss, or calibrated before.
     data : rows that it was not trained on: shards (path, directory, glob, list of them, Dataset), or an array [n, d]
         with labels ``y`` [n] and, if given, row weights ``sample_weight`` [n]; shards bring theirs. Of a model of raw
         columns also raw files, or a table. Of tables and of rows that others hold (Dask DataFrames, streams), ``y`` may
@@ -119,6 +120,7 @@ def calibrate(
     DataError : rows that cannot be used, or of one class only.
     MemoryBudgetError : the budget is too small.
     """
+    model = as_model(model)
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, not {method!r}")
     if model.regression:

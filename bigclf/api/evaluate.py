@@ -16,7 +16,7 @@ from bigclf.data.dataset import Dataset
 from bigclf.features.values import is_table
 from bigclf.metrics import figures
 from bigclf.metrics.figures import AnyEvaluation
-from bigclf.model.model import Model, is_stored
+from bigclf.model.model import Model, as_model, is_stored
 from bigclf.model.raw_input import BadRows, as_shards, left_out
 from bigclf.progress import Watcher, watcher
 from bigclf.request.workers import crew_of, is_cluster, linked
@@ -31,7 +31,7 @@ PARTS_A_WORKER = 8  # at least, where there are so many row groups: one that is 
 
 
 def evaluate(
-    model: Model,
+    model: Model | files.PathLike,
     data: object,
     y: object = None,
     *,
@@ -41,7 +41,7 @@ def evaluate(
     max_bad_fraction: float = MOST_BAD,
     progress: Watcher | None = None,
 ) -> AnyEvaluation:
-    """Measure ``model`` on labelled rows.
+    """Measure ``model``, which may be the path of one, on labelled rows.
 
     Parameters
     ----------
@@ -64,6 +64,7 @@ def evaluate(
     MemoryBudgetError : model and largest row group do not fit; the message says what would do.
     ClusterError : the workers were lost, or none came.
     """
+    model = as_model(model)
     if is_elsewhere(data):
         with on_disk(model, data, y) as rows:
             return evaluate(

@@ -193,6 +193,8 @@ def forget(
     ValueError : no such row. DataError : data that are not those of the run, or no row to forget or to keep.
     RunError : an output is there, or another process is at work; Interrupted : a signal.
     """
+    if isinstance(run, Model):
+        raise TypeError("forget takes the path of the model, beside which its run lies, or of the run; not the Model")
     which = Which(rows, where, like)
     outputs = Outputs.named(output, to, rewrite, run_dir, receipt, key, local_dir)
     if sum(value is not None for value in which) != 1:

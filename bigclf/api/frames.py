@@ -32,7 +32,8 @@ def predicted(asked: Asked, data: object) -> object:
     if is_collected(data):
         return batch_by_batch(as_stream(data), lambda rows: _of_table(rows, asked), asked.nothing())
     if not is_table(data) or isinstance(data, dict):
-        raise TypeError("predict() without out= needs a data frame; for an array use model.predict(X)")
+        kind = "a mapping of columns" if isinstance(data, dict) else "an array"
+        raise TypeError(f"predict() without out= needs a data frame; for {kind} use model.predict(X)")
     return _of_table(data, asked)
 
 

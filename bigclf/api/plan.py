@@ -41,7 +41,7 @@ from bigclf.files.caches import cache_directory
 from bigclf.limits import cores, memory_limit
 from bigclf.maths.deltas import place_dtype
 from bigclf.maths.mixing import FAN
-from bigclf.model.model import Model, is_stored
+from bigclf.model.model import as_model, is_stored
 from bigclf.request.auto import BY_SUMS, SUMS_READS, Asked, decades_of, products
 from bigclf.request.door import Shape, open_rows
 from bigclf.request.options import documented
@@ -272,8 +272,7 @@ def _as_shards(request: Request) -> Request:
 
 def _scored(request: Request) -> Scored:
     """What scoring the rows with a model takes."""
-    model, data = request["model"], request.data
-    held = model if isinstance(model, Model) else Model.load(model)
+    data, held = request.data, as_model(request["model"])
     if not is_stored(data):
         raise TypeError("a plan is for shards: convert the rows first")
     if not isinstance(data, Dataset) and are_raw(data):

@@ -42,7 +42,7 @@ from bigclf.errors import DataError, RunError
 from bigclf.features.arrow import null_where_nan
 from bigclf.files.apart import keep_apart
 from bigclf.metrics.figures import row_groups
-from bigclf.model.model import Model, is_stored, unknown_text, unseen_text
+from bigclf.model.model import Model, as_model, is_stored, unknown_text, unseen_text
 from bigclf.model.raw_input import Texts, in_order, naming_format
 from bigclf.progress import Plan, Watcher, watcher
 from bigclf.request.workers import crew_of, is_cluster, linked
@@ -63,7 +63,7 @@ LOCK = ".predicting"  # in the directory of the output, or behind the name of a 
 
 
 def predict(
-    model: Model,
+    model: Model | files.PathLike,
     data: object,
     out: str | None = None,
     *,
@@ -81,6 +81,7 @@ def predict(
 
     Parameters
     ----------
+    model : or the path of one.
     data : shards (path, directory, glob, list of them, Dataset), or raw files: for a model of raw columns such, for one
         of sparse rows text of such, svmlight unless the name tells another format or ``model.reading`` was told it.
         Or, without ``out``, a frame: pandas, Polars, an Arrow table, a Dask DataFrame (its partitions are predicted
@@ -122,6 +123,7 @@ def predict(
     RunError : ``out`` holds other files of these names, is where the input lies, or another call writes there now.
     DataError : an input that cannot be read, or lacks a column of ``keep``; one that a CSV file cannot hold.
     """
+    model = as_model(model)
     as_csv = str(out).lower().endswith(".csv")
     asked, progress = Asked(model, scores, proba, unseen, parse_bytes(memory), top, as_csv), watcher(progress)
     asked.check()
@@ -132,6 +134,8 @@ def predict(
         if is_stored(data):
             raise TypeError("predictions for files need a place to write to: predict(model, data, out)")
         return frames.predicted(asked, data)
+    if not is_stored(data):
+        raise TypeError("out is for predictions of files; those of rows in memory are returned: predict(model, data)")
     place, as_one = [str(out)], is_one_file(str(out))
     if (
         not as_one

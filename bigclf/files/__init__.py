@@ -61,8 +61,11 @@ def expand(data: Paths) -> list[str]:
 
     Raises
     ------
-    DataError : if something named matches no file; the message holds the nearest directory that exists.
+    DataError : if something named matches no file; the message holds the nearest directory that exists. TypeError : a
+        table, which would name its columns.
     """
+    if isinstance(data, Mapping) or hasattr(data, "columns"):
+        raise TypeError(f"expected files (a path, a glob or a list of them), not a {type(data).__name__}")
     if isinstance(data, str | bytes | os.PathLike):
         return _expand_one(os.fsdecode(data))
     return [path for name in without_ours(data) for path in _expand_one(name)]

@@ -1091,6 +1091,20 @@ def _add_state(digest: hashlib.blake2b, state: dict[str, np.ndarray]) -> None:
 load = Model.load
 
 
+def as_model(thing: object) -> Model:
+    """A model as it is, or the one in the file of this path.
+
+    Raises
+    ------
+    TypeError : it is neither. ModelFormatError : as of ``load``.
+    """
+    if isinstance(thing, str | os.PathLike):
+        return Model.load(thing)
+    if not isinstance(thing, Model):
+        raise TypeError(f"the first argument is a model, or the path of one, not a {type(thing).__name__}")
+    return thing
+
+
 def is_stored(X: object) -> TypeGuard[Stored]:
     """True for what names shards: a path, a list of paths or a Dataset."""
     if isinstance(X, (str, os.PathLike)):

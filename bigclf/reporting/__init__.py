@@ -15,7 +15,7 @@ from bigclf.errors import DataError, RunError
 from bigclf.files.apart import keep_apart
 from bigclf.metrics import figures
 from bigclf.model.explanations import explain
-from bigclf.model.model import Model, is_stored, load
+from bigclf.model.model import Model, as_model, is_stored, load
 from bigclf.model.raw_input import BadRows, as_shards, left_out
 from bigclf.progress import Record, Watcher, watcher
 from bigclf.reporting.content import Measured, Subject, page_of
@@ -97,6 +97,8 @@ def subject_of(thing: Model | str | os.PathLike[str], title: str | None = None) 
     if isinstance(thing, Model):
         history = [] if thing.result_ is None else thing.result_.history
         return Subject(title or "model", thing, {}, history, None, None)
+    if not isinstance(thing, str | os.PathLike):
+        return subject_of(as_model(thing), title)
     path = str(thing)
     if files.exists(files.join(path, "run.json")):
         return _of_run(path, title)

@@ -338,3 +338,24 @@ def test_bad_rows_to_validate_on_are_left_out_like_those_to_learn_from(tmp_path)
     table = pd.DataFrame({"y": list("uv") * 45, "a": np.arange(90) % 7})
     assert bigclf.fit(table, on_bad_rows="skip", max_bad_fraction=0.1, **words).result_.history[0]["validation"]
     assert "others.csv, line 2" in message(DataError, bigclf.fit, *[str(tmp_path / "others.csv")], **words)
+
+
+def test_a_table_where_files_are_meant_and_a_path_where_a_model_is(of_table, frame, tmp_path):
+    path, out = tmp_path / "m.bigclf", str(tmp_path / "out")
+    of_table.save(path)
+    for thing in (path, str(path)):
+        assert bigclf.evaluate(thing, frame).accuracy == bigclf.evaluate(of_table, frame).accuracy
+        assert bigclf.predict(thing, frame).equals(bigclf.predict(of_table, frame))
+        assert bigclf.calibrate(thing, frame).calibration
+    report = partial(bigclf.report, out=str(tmp_path / "r.html"))
+    for call in (bigclf.evaluate, bigclf.predict, bigclf.calibrate, lambda one, _: report(one)):
+        told = message(TypeError, call, frame, of_table)
+        assert told == "the first argument is a model, or the path of one, not a DataFrame"
+    for table in (frame, {name: frame[name] for name in frame}, pa.Table.from_pandas(frame)):
+        for call in (bigclf.Dataset, partial(bigclf.convert, out=out), partial(bigclf.split, out=out, parts={"a": 1})):
+            told = message(TypeError, call, table)
+            assert told == f"expected files (a path, a glob or a list of them), not a {type(table).__name__}"
+        assert "those of rows in memory are returned" in message(TypeError, bigclf.predict, of_table, table, out)
+    assert "for a mapping of columns use model.predict(X)" in message(TypeError, bigclf.predict, of_table, dict(frame))
+    told = message(TypeError, bigclf.forget, of_table, out, like=frame, to=str(tmp_path / "left"))
+    assert told.endswith("or of the run; not the Model")
