@@ -222,9 +222,19 @@ def have_several_labels(data: files.Paths, format: object, wanted: bool = False)
 
 
 def _once(out: str, make: Callable[[], Dataset]) -> Dataset:
-    """The shards at ``out`` of the cache, made if they are not there; who finds another process at it waits."""
+    """The shards at ``out`` of the cache, made if they are not there; who finds another process at it waits.
+
+    Raises
+    ------
+    RunError : they are another user's, who lets nobody else in.
+    """
     files.make_directory(files.parent_directory(out))
-    with files.alone(_lock_of(out)):
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(files.alone(_lock_of(out)))
+            files.list_directory(out)  # empty where there is none
+        except PermissionError as error:
+            raise RunError(f"cannot use {error.filename} of another user: name another {files.OTHER_CACHE}") from error
         used = files.InUse(out)  # before it is looked at: another process may be about to remove it
         if (found := _whole(out)) is None:
             found = make()
@@ -243,7 +253,7 @@ def _whole(out: str) -> Dataset | None:
     if not files.exists(files.join(out, MANIFEST)):
         return None
     try:
-        found = Dataset(out)
+        found = Dataset(out, warn=False)  # they will be made again, if some are gone
     except (DataError, OSError):
         return None
     besides = OF_COLUMNS if encode.is_columns(found.features) else ()

@@ -7,6 +7,7 @@ import gc
 import os
 import pathlib
 import pickle
+import re
 import shutil
 
 import numpy as np
@@ -213,6 +214,21 @@ def test_a_cache_that_another_user_made_is_passed_over(table, tmp_path, monkeypa
     made = raw_input.converted(table, SPEC)
     assert made.n_rows == N and not os.listdir(theirs) and is_cached(made.files[0])
     assert caches.cache_directory("raw") == str(tmp_path / "bigclf-0" / "raw")
+
+
+@pytest.mark.parametrize("name", ["lock", "list_directory"])
+def test_shards_of_another_user_in_the_cache_are_named(table, tmp_path, monkeypatch, name):
+    """Who made them, and was killed or lets nobody in, shares the cache."""
+    real = getattr(files, name)
+
+    def closed(path, *how):
+        if re.fullmatch(r"\.?[0-9a-f]{32}(\.lock)?", files.base_name(path)):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path, *how)
+
+    monkeypatch.setattr(files, name, closed)
+    with pytest.raises(RunError, match=r"cannot use .*/raw/.* of another user: name another cache \(BIGCLF_CACHE_DIR"):
+        raw_input.converted(table, SPEC)
 
 
 def test_a_disk_that_fails_to_make_a_directory_of_the_cache_is_no_reason_for_another(table, tmp_path, monkeypatch):
