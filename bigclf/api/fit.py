@@ -34,6 +34,7 @@ from bigclf.api.stall import Stall, watched
 from bigclf.api.turns import in_turns, require_room, turns_of
 from bigclf.cluster.carried_rows import RowsAside
 from bigclf.compiled.jit import cpu_type
+from bigclf.conversion.tables.reading import are_raw
 from bigclf.data.arrays import (
     are_numbered,
     names_differ,
@@ -46,7 +47,8 @@ from bigclf.data.dataset import Dataset
 from bigclf.errors import ClusterError, DataError, Interrupted, ModelFormatError, RunError, masked
 from bigclf.features.encode import is_columns
 from bigclf.files.json_fields import FieldError, check_fields
-from bigclf.model.model import Model, load
+from bigclf.maths.losses import REGRESSION
+from bigclf.model.model import Model, is_stored, load
 from bigclf.progress import Plan as Shown
 from bigclf.progress import Record, Screen, TerminalProgress, Watcher
 from bigclf.request.auto import loss_for
@@ -67,7 +69,7 @@ from bigclf.training.records.run_record import TRAINED
 from bigclf.training.refitting import bytes_of_rows
 from bigclf.training.run import Run
 from bigclf.training.sources import warm, warm_gathered, warm_left, warm_together
-from bigclf.training.validation import warn_of_left_out
+from bigclf.training.validation import measurable
 from bigclf.version import __version__
 
 if TYPE_CHECKING:
@@ -220,7 +222,9 @@ def _solved(
     for record in source.warnings:
         if record not in source.said:
             log.warning("%s", record)
-    warn_of_left_out(options["validate"])
+    apart = options["validate"]
+    if is_stored(apart) and (isinstance(apart, Dataset) or not are_raw(apart)):
+        measurable(apart, source, problems[0].setting.loss in REGRESSION)  # not only after an epoch
     if len(turns) > 1:
 
         def train(part: list[Problem], its: Plan, theirs: RunOptions) -> Model:

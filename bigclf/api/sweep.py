@@ -30,14 +30,13 @@ from bigclf import files, texts
 from bigclf.api.fit import _asked, conducted
 from bigclf.api.outcome import Result, answer_rows, model_of, result_of, warn_of_limits
 from bigclf.api.results_record import RESULTS, check_results
-from bigclf.data.arrays import listed_names, plain_names, require_same_names
 from bigclf.data.dataset import Dataset
 from bigclf.data.frames import pandas_frame
 from bigclf.maths.block import Block
 from bigclf.maths.losses import REGRESSION
 from bigclf.methods import METHODS, Setting, native
 from bigclf.methods.method import Dual, Method
-from bigclf.model.model import Model, require_same_numbers
+from bigclf.model.model import Model
 from bigclf.progress import Record
 from bigclf.request.auto import choose
 from bigclf.request.door import UNKNOWN, Shape, open_rows
@@ -66,12 +65,10 @@ from bigclf.training.status import Status
 from bigclf.training.validation import (
     Candidate,
     Sums,
+    measurable,
     measure_all,
     measure_of,
-    require_measurable,
     rows_apart,
-    rows_to_measure,
-    warn_of_left_out,
 )
 from bigclf.training.visit import RowFile
 
@@ -312,19 +309,7 @@ def swept(request: Request) -> Sweep:
         peak = stack.enter_context(PeakMemory())
         prepared = prepare(request, found, link, peak)
         source, weights = prepared.source, prepared.class_weights
-        columns = getattr(source, "named_columns", None)  # by their names, in whatever order the others have them
-        apart = rows_to_measure(request["validate"], regression, columns) if folds == 0 else None
-        if isinstance(apart, Dataset):
-            require_same_numbers(source.features, (columns or {}).get("features"), apart)
-        elif apart is not None:
-            mine = plain_names(source.features, (columns or {}).get("features"))
-            its = listed_names(apart.features)
-            if mine and its:
-                is_arrow = hasattr(request["validate"][0], "column_names")
-                require_same_names(mine, its, f"X.select({mine})" if is_arrow else f"X[{mine}]")
-        if apart is not None:
-            warn_of_left_out(apart)
-            require_measurable(apart, source)
+        apart = measurable(request["validate"], source, regression) if folds == 0 else None
         if not regression:
             for each in prepared.settings:
                 require_few(source.classes.size, each[0], request["memory"], len(each) * max(1, folds))

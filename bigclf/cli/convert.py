@@ -185,7 +185,7 @@ def features_line(report: Mapping[str, Any]) -> str | None:
     told = f"{report['exact_features']:,} known one by one"
     if report["hash_bits"]:
         told += (f", 2^{report['hash_bits']} slots for about {report['distinct_hashed']:,} hashed "
-                 f"names ({100 * report['colliding']:.1f} % collide)")  # fmt: skip
+                 f"names (about {100 * report['colliding']:.1f} % share one)")  # fmt: skip
     return told
 
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
 from bigclf.compiled.jit import dot, kernel
-from bigclf.data.arrays import Arrays
+from bigclf.data.arrays import Arrays, listed_names, plain_names, require_same_names
 from bigclf.data.dataset import Dataset, no_rows
 from bigclf.features.truths import places
 from bigclf.maths.block import Block
 from bigclf.maths.losses import REGRESSION
 from bigclf.methods.sparse_state import count_wrong
 from bigclf.metrics.figures import open_dataset, require_known
-from bigclf.model.model import Model, is_stored, known_entries
+from bigclf.model.model import Model, is_stored, known_entries, require_same_numbers
 from bigclf.training.core_team import Team
 from bigclf.training.problems import Fold
 from bigclf.training.visit import Scratch
@@ -140,14 +140,31 @@ def rows_apart(source: Dataset | Arrays, learned: Rows) -> Iterator[tuple[int, B
         yield 0, block._replace(labels=codes[block.labels.astype(np.int64)])
 
 
-def warn_of_left_out(data: object) -> None:
-    """Log that bad ones were left out of the raw rows to validate on, and why."""
-    if isinstance(data, Dataset) and (why := data.report.get("left_out")):
-        log.warning("of the rows to validate on, %s", why)
+def measurable(data: object, learned: Rows, real_labels: bool) -> Dataset | Arrays:
+    """The rows of ``rows_to_measure``, with a warning of bad ones that were left out of them.
+
+    Raises
+    ------
+    DataError : there are none, or none is of a class of those that are ``learned`` from. SchemaError : they have other
+        features.
+    """
+    columns = getattr(learned, "named_columns", None)  # by their names, in whatever order the others have them
+    found = rows_to_measure(data, real_labels, columns)
+    if isinstance(found, Dataset):
+        if why := found.report.get("left_out"):
+            log.warning("of the rows to validate on, %s", why)
+        require_same_numbers(learned.features, (columns or {}).get("features"), found)
+    else:
+        mine = plain_names(learned.features, (columns or {}).get("features"))
+        its = listed_names(found.features)
+        if mine and its:
+            is_arrow = hasattr(cast("tuple[object, object]", data)[0], "column_names")
+            require_same_names(mine, its, f"X.select({mine})" if is_arrow else f"X[{mine}]")
+    _require_known_rows(found, learned)
+    return found
 
 
-def require_measurable(source: Dataset | Arrays, learned: Rows) -> None:
-    """DataError where there is no row to measure on, or none is of a class of those that are ``learned`` from."""
+def _require_known_rows(source: Dataset | Arrays, learned: Rows) -> None:
     file = column = None
     if isinstance(source, Dataset):
         file, column = source.called or source.files[0], source.label_called

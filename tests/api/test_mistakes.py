@@ -359,3 +359,12 @@ def test_a_table_where_files_are_meant_and_a_path_where_a_model_is(of_table, fra
     assert "for a mapping of columns use model.predict(X)" in message(TypeError, bigclf.predict, of_table, dict(frame))
     told = message(TypeError, bigclf.forget, of_table, out, like=frame, to=str(tmp_path / "left"))
     assert told.endswith("or of the run; not the Model")
+
+
+def test_rows_to_validate_on_are_looked_at_before_the_first_epoch(tmp_path):
+    for name, labels in (("a", (1, -1)), ("b", (5, 6))):
+        (tmp_path / f"{name}.svm").write_text("".join(f"{labels[k % 2]} 1:{k}\n" for k in range(40)))
+        bigclf.convert(str(tmp_path / f"{name}.svm"), tmp_path / name)
+    for rows, others in ((tmp_path / "a", tmp_path / "b"), (tmp_path / "a.svm", tmp_path / "b.svm")):
+        told = message(DataError, bigclf.fit, str(rows), validate=str(others), run_dir=tmp_path / "run", progress=False)
+        assert "no row has a label that the model knows" in told and not (tmp_path / "run").exists()
