@@ -34,6 +34,7 @@ import psutil  # noqa: E402
 
 CHURN = 10.0  # seconds between two deaths
 MOST = 0.05  # MB a fit
+POINTS = 9  # of each that are printed, over all rounds
 ENOUGH, PATIENCE = 100, 3  # fits for a slope of that size to be seen (22 showed none), and times the minutes to wait
 UNDECIDED = 3
 KEPT = {  # what Dask keeps for an hour levels off only then: events of clients that are gone, and what its profiler saw
@@ -144,8 +145,8 @@ class Told:
         print(f"{len(self.fits)} rounds, {self.fits[-1]} fits, {self.other_bits} rounds of other bits")
         for name, found in slopes.items():
             values = self.rows[name]
-            print(f"  {name:24s} {values[0]:9.2f} -> {values[len(values) // 2]:9.2f} -> {values[-1]:9.2f}"
-                  f"   {found:+.4f} a fit")  # fmt: skip
+            shown = [values[k * (len(values) - 1) // (POINTS - 1)] for k in range(POINTS)]  # a step, or a slope
+            print(f"  {name:24s} {found:+.4f} a fit:  {'  '.join(f'{value:.1f}' for value in shown)}")
         memory = max(found for name, found in slopes.items() if name.endswith("MB"))
         # a descriptor, thread or file that a fit leaves is a slope of 1
         rest = max(found for name, found in slopes.items() if not name.endswith("MB"))
