@@ -45,7 +45,9 @@ MUCH = 2.0  # seconds beside the training that a person wonders about
 @click.option("--report", metavar="FILE.html", help="Also write an HTML report; with --validate it includes"
               " measurements on those rows.")  # fmt: skip
 @columns.raw_options
-@click.option("--evaluate", "test", metavar="DATA", help="Data on which to measure the model at the end.")
+@click.option(
+    "--evaluate", "test", cls=terminal.OneValue, metavar="DATA", help="Data on which to measure the model at the end."
+)
 @click.option("--holdout", type=click.FloatRange(0, 0.9, min_open=True), metavar="SHARE", help="Hold out this share of"
               " raw rows, chosen by a hash of their position in the file, and measure the model on them at the"
               " end.")  # fmt: skip

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 @click.command("forget", short_help="Take rows out of shards and out of a model.")
 @click.argument("run", metavar="RUN")
 @click.option("-o", "--output", required=True, metavar="MODEL", help="File for the new model.")
-@click.option("--rows", metavar="FILE|N,N,...", help="The rows by their numbers in the data, counted from 0: a file of"
-              " them, or a list.")  # fmt: skip
+@click.option("--rows", multiple=True, metavar="FILE|N,N,...", help="The rows by their numbers in the data, counted"
+              " from 0: a file of them, or a list (repeatable).")  # fmt: skip
 @click.option("--where", multiple=True, metavar="COLUMN=VALUE", help="The rows by a column that stands beside the"
               " features (repeatable). COLUMN=@FILE takes a value from each line of a file.")  # fmt: skip
-@click.option("--like", metavar="DATA", help="The rows by what they hold: rows equal to those of DATA (shards, or raw"
-              " rows as the model takes them), labels included.")  # fmt: skip
+@click.option("--like", multiple=True, metavar="DATA", help="The rows by what they hold: rows equal to those of DATA"
+              " (shards, or raw rows as the model takes them), labels included (repeatable).")  # fmt: skip
 @click.option("--to", metavar="DIR", help="Write the shards that are left to this new directory. Everything old stays,"
               " and the receipt names it.")  # fmt: skip
 @click.option("--rewrite", is_flag=True, help="Replace the shards that hold the rows where they are, and remove the old"
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 @terminal.json_option
 @click.pass_context
 def command(
-    ctx: click.Context, run: str, output: str, rows: str | None, where: tuple[str, ...], data: tuple[str, ...],
-    receipt: str | None, rewrite: bool, overwrite: bool, as_json: bool, **paths: str | None,
+    ctx: click.Context, run: str, output: str, rows: tuple[str, ...], where: tuple[str, ...], like: tuple[str, ...],
+    data: tuple[str, ...], receipt: str | None, rewrite: bool, overwrite: bool, as_json: bool, **paths: str | None,
 ) -> None:  # fmt: skip
     """Take rows out of shards and out of the model of RUN, which is a run directory, or a model with MODEL.run beside
     it. The new model is certified as the optimum of the rows that are left.
@@ -55,7 +55,8 @@ def command(
         from bigclf.api.forget import forget
 
         found = forget(
-            run, output, rows=None if rows is None else numbers_in(rows), where=_where(where) or None,
+            run, output, rows=[number for text in rows for number in numbers_in(text)] if rows else None,
+            where=_where(where) or None, like=like if len(like) > 1 else like[0] if like else None,
             data=list(data) or None, receipt=receipt, rewrite=rewrite, overwrite=overwrite, **paths,
         )  # fmt: skip
     if as_json:

@@ -47,8 +47,9 @@ if TYPE_CHECKING:
 )
 @click.option("--label-separator", metavar="TEXT", help="Of a raw table, what stands between the labels in a cell.")
 @click.option("--format", metavar="FORMAT", help="Format of a raw table  [default: detected]")
-@click.option("--columns", "names", metavar="ROLE=NAME,...", help="Column names, by role, for Parquet files not"
-              " written by bigclf; ROLE is label, weight, features, or indices and values.")  # fmt: skip
+@click.option("--columns", "names", cls=terminal.Listed, metavar="ROLE=NAME,...", help="Column names, by role, for"
+              " Parquet files not written by bigclf; ROLE is label, weight, features, or indices and"
+              " values.")  # fmt: skip
 @columns.reader_options
 @terminal.json_option
 def command(

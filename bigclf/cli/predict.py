@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 @click.option("--unseen", type=click.Choice(["ignore", "error"]), default="ignore", show_default=True,
               help="What to do with features the model does not know; for raw files, with unknown categories in columns"
               " that are not hashed.")  # fmt: skip
-@click.option("--keep", metavar="NAME,...", help="Columns of DATA to copy to OUT, or `none`  [default: all that are not"
-              " used as features]")  # fmt: skip
+@click.option("--keep", cls=terminal.Listed, metavar="NAME,...", help="Columns of DATA to copy to OUT, or `none`"
+              "  [default: all that are not used as features]")  # fmt: skip
 @columns.format_option
 @columns.reader_options
 @flags.shared("predict", "memory", "workers", "patience")

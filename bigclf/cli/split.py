@@ -15,12 +15,14 @@ from bigclf.units import plural
 @click.command("split", short_help="Split shards into parts, such as train and test.")
 @terminal.data_argument
 @click.argument("out", metavar="OUT")
-@click.option("--parts", "shares", default="train=0.8,test=0.2", show_default=True, metavar="NAME=SHARE,...",
-              help="The parts, each a directory in OUT, and their shares of the rows.")  # fmt: skip
+@click.option("--parts", "shares", cls=terminal.Listed, default="train=0.8,test=0.2", show_default=True,
+              metavar="NAME=SHARE,...", help="The parts, each a directory in OUT, and their shares of the"
+              " rows.")  # fmt: skip
 @click.option("--by", metavar="COL", help="Rows with the same value in this column stay together.")
 @click.option("--order", metavar="COL", help="The parts follow each other along this column, such as a time.")
-@click.option("--columns", metavar="ROLE=NAME,...", help="Names of columns, by role, in Parquet files not written"
-              " by bigclf; ROLE is label, weight, features, or indices and values. The parts need none.")  # fmt: skip
+@click.option("--columns", cls=terminal.Listed, metavar="ROLE=NAME,...", help="Names of columns, by role, in Parquet"
+              " files not written by bigclf; ROLE is label, weight, features, or indices and values. The parts need"
+              " none.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Another one gives other parts.")
 @click.option("--memory", type=terminal.SIZE, default="256MB", show_default=True, help="What this may allocate.")
 @terminal.overwrite_option

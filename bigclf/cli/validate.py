@@ -25,8 +25,8 @@ MOST_FAULTS = 100
 
 @click.command("validate", short_help="Read and check every byte of shards.")
 @terminal.data_argument
-@click.option("--columns", metavar="ROLE=NAME,...", help="Column names, by role, for Parquet files not"
-              " written by bigclf; ROLE is label, weight, features, or indices and values.")  # fmt: skip
+@click.option("--columns", cls=terminal.Listed, metavar="ROLE=NAME,...", help="Column names, by role, for Parquet"
+              " files not written by bigclf; ROLE is label, weight, features, or indices and values.")  # fmt: skip
 @terminal.json_option
 @click.pass_context
 def command(ctx: click.Context, data: tuple[str, ...], columns: str | None, as_json: bool) -> None:

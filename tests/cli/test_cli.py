@@ -686,6 +686,39 @@ outputs: {{model: {tmp_path}/of-job, evaluation: {tmp_path}/e.json, report: {tmp
     assert json.loads((tmp_path / "e.json").read_text())["bad_rows"] == 20
 
 
+def test_options_that_are_given_twice_mean_both_or_are_refused(place, tmp_path):
+    (tmp_path / "t.csv").write_text("y,a,b,c,id\n" + "".join(f"{k % 2},{k},{-k},{k % 3},n{k}\n" for k in range(60)))
+    words = (
+        "--label",
+        "y",
+        "--numeric",
+        "a",
+        "--numeric",
+        "b,c",
+        "-o",
+        tmp_path / "m",
+        "--run-dir",
+        tmp_path / "m.run",
+    )
+    out, _ = bigclf("fit", tmp_path / "t.csv", *words)
+    assert "3 numbers" in out
+    bigclf("predict", tmp_path / "m", tmp_path / "t.csv", "-o", tmp_path / "p.csv", "--keep", "id", "--keep", "b")
+    assert (tmp_path / "p.csv").read_text().startswith('"row","id","b",')
+    for k in (1, 2):
+        (tmp_path / f"{k}.csv").write_text(f"y,a,b,c\n{k % 2},{k},{-k},{k % 3}\n")
+    (tmp_path / "rows").write_text("5\n6\n")
+    shards = ("fit", place / "shards", "-o", tmp_path / "s", "--run-dir", tmp_path / "s.run")
+    bigclf(*shards)
+    for run, *which in (("m", "--like", tmp_path / "1.csv", "--like", tmp_path / "2.csv"),
+                        ("s", "--rows", tmp_path / "rows", "--rows", 3, "--rows", "7,8")):  # fmt: skip
+        out, _ = bigclf("forget", tmp_path / run, "-o", tmp_path / f"{run}f", *which, "--to", tmp_path / f"{run}left")
+        assert f"{2 if run == 'm' else 5} rows of" in out
+    said = error_of(*shards, "--validate", "one", "--validate", "two", "--overwrite", code=2)
+    assert "--validate is given twice: one, two; name a directory" in said
+    said = error_of("report", tmp_path / "s", "-o", tmp_path / "r", "--data", "one", "two", code=2)
+    assert "unexpected extra argument (two); of --data write a glob in quotes" in said
+
+
 def _with_a_bad_row(path):
     (path / "bad.svm").write_text(TEXT + "1 3:x\n")
     return path / "bad.svm"

@@ -38,7 +38,7 @@ def reader_options(command: Command) -> Command:
     options = [
         click.option("--header/--no-header", default=None, help="The first line names the columns (otherwise they are"
                      " named 0, 1, 2, ...)."),
-        click.option("--names", metavar="A,B,...", help="Column names."),
+        click.option("--names", cls=terminal.Listed, metavar="A,B,...", help="Column names."),
         click.option("--skip-lines", type=click.IntRange(0), metavar="N", help="Skip N lines before the table, such as"
                      " a title (csv, tsv)."),
         click.option("--separator", metavar="CHAR", help="Field separator  [default: , or for tsv a tab]"),
@@ -62,10 +62,10 @@ def columns_options(command: Command) -> Command:
                      " that hold 1."),
         click.option("--label-separator", metavar="TEXT", help="What stands between the labels in a cell of the label"
                      " column, such as ';': a row then has several."),
-        click.option("--numeric", metavar="A,B,...", help="Numeric columns, standardised."),
-        click.option("--categorical", metavar="C,D,...", help="Categorical columns."),
-        click.option("--text", metavar="T,...", help="Text columns, as tf-idf of words."),
-        click.option("--date", metavar="E,...", help="Date columns."),
+        click.option("--numeric", cls=terminal.Listed, metavar="A,B,...", help="Numeric columns, standardised."),
+        click.option("--categorical", cls=terminal.Listed, metavar="C,D,...", help="Categorical columns."),
+        click.option("--text", cls=terminal.Listed, metavar="T,...", help="Text columns, as tf-idf of words."),
+        click.option("--date", cls=terminal.Listed, metavar="E,...", help="Date columns."),
         click.option("--hash-bits", type=click.IntRange(1, 30), metavar="N", help="Hash every category (and Vowpal"
                      " Wabbit feature names) to 2^N features."),
     ]  # fmt: skip

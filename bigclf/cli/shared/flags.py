@@ -48,9 +48,12 @@ def flag(option: Option) -> Decorator:
         default: Any = None if option.default else False
         names = f"--{name}/--no-{name}" if option.default else f"--{name}"
         return click.option(names, option.name, is_flag=True, default=default, help=_help(option))
+    metavar = getattr(value, "metavar", None) or ""
+    many = isinstance(value, Words) and value.many
+    kind = terminal.Listed if ",..." in metavar and not many else terminal.OneValue if metavar == "DATA" else None
     return click.option(
-        f"--{name}", option.name, type=_type(option), metavar=getattr(value, "metavar", None), help=_help(option),
-        multiple=isinstance(value, Words) and value.many, required=option.required, callback=CHECKS.get(option.name),
+        f"--{name}", option.name, cls=kind, type=_type(option), metavar=metavar or None, help=_help(option),
+        multiple=many, required=option.required, callback=CHECKS.get(option.name),
         **{"default": option.default, "show_default": True} if option.shown else {},  # click 8.3 takes None for one
     )  # fmt: skip
 

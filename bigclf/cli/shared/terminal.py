@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -28,6 +28,7 @@ from bigclf.texts import remember as remember
 from bigclf.units import near, nearest, parse_bytes, plural, with_point
 
 if TYPE_CHECKING:
+    from click.parser import _OptionParser
     from rich.console import Console
 
 Scalar: TypeAlias = str | float | bool | None  # of YAML; every int is a float
@@ -187,6 +188,8 @@ def _usage_text(error: click.ClickException) -> str:
         text += with_point(found[1])
     if ctx is None:
         return text
+    if "unexpected extra argument" in text and any("--data" in param.opts for param in ctx.command.params):
+        return f"{text}; of --data write a glob in quotes, or --data before each file"
     if meant := _meant(error, ctx):
         return f"{text}; did you mean {meant}? (see {ctx.command_path} --help)"
     return text if "(see " in text else f"{text} (see {_where_to_look(error, text, ctx)})"
@@ -494,6 +497,32 @@ class _Speed(Size):
 
 SIZE, SPEED = Size(), _Speed()
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout instead of text.")
+
+
+class OneValue(click.Option):
+    """An option with one value: who gives two is told, of which the last would count."""
+
+    def add_to_parser(self, parser: _OptionParser, ctx: click.Context) -> None:
+        self.multiple = True
+        super().add_to_parser(parser, ctx)
+        self.multiple = False
+
+    def consume_value(self, ctx: click.Context, opts: Mapping[str, click.Parameter]) -> tuple[object, ParameterSource]:
+        value, source = super().consume_value(ctx, opts)
+        return self.joined(value, ctx) if isinstance(value, list) else value, source
+
+    def joined(self, values: list[str], ctx: click.Context) -> str:
+        if len(values) > 1:
+            raise click.UsageError(f"{self.opts[-1]} is given twice: {', '.join(values)}; name a directory, or a glob "
+                                   "in quotes, of all these files", ctx)  # fmt: skip
+        return values[0]
+
+
+class Listed(OneValue):
+    """An option of values between commas: who gives it twice means the values of both."""
+
+    def joined(self, values: list[str], ctx: click.Context) -> str:
+        return ",".join(values)
 
 
 def _rows(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
