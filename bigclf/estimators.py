@@ -30,6 +30,7 @@ from bigclf.maths.losses import REGRESSION
 from bigclf.methods import METHODS
 from bigclf.metrics.figures import AnyEvaluation, evaluate
 from bigclf.model.model import PROBABILITY_LOSSES, Model, is_stored
+from bigclf.request.columns_by_name import refuse_label_among
 from bigclf.units import near
 
 if TYPE_CHECKING:
@@ -279,6 +280,7 @@ class LinearClassifier(ClassifierMixin, _Linear):
         """
         if not is_stored(X):
             _refuse_lists(y)
+            refuse_label_among(X, y)
             with _naming_columns(X):
                 X, labels = validate_data(self, X, _there(self, y), multi_output=are_sets(y), **_ROWS)
             check_classification_targets(labels)
@@ -433,6 +435,7 @@ class LinearRegressor(RegressorMixin, _Linear):
         TypeError, ValueError : parameters that have no effect, rows that make no sense; see ``bigclf.fit``.
         """
         if not is_stored(X):
+            refuse_label_among(X, y)
             with _naming_columns(X):
                 X, y = validate_data(self, X, _there(self, y), y_numeric=True, **_ROWS)
         return self._keep(lambda: self._train(X, y, sample_weight, loss=self._own_loss()))

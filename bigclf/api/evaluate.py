@@ -17,7 +17,7 @@ from bigclf.features.values import is_table
 from bigclf.metrics import figures
 from bigclf.metrics.figures import AnyEvaluation
 from bigclf.model.model import Model, as_model, is_stored
-from bigclf.model.raw_input import BadRows, as_shards, left_out
+from bigclf.model.raw_input import BadRows, as_shards, left_out, refuse_labels
 from bigclf.progress import Watcher, watcher
 from bigclf.request.workers import crew_of, is_cluster, linked
 from bigclf.units import parse_bytes
@@ -77,8 +77,7 @@ def evaluate(
         return figures.evaluate(model, data, y, memory=memory, bad=bad, progress=progress)
     if not is_stored(data):
         raise TypeError("workers has no effect with an array, which only this process has; use shards")
-    if y is not None:
-        raise TypeError("shards have their own labels: y has no effect")
+    refuse_labels(model, data, y)
     started = time.perf_counter()
     with as_shards(model, data, memory, bad) as rows, linked(workers, kept) as link:
         assert link is not None  # the workers are a cluster

@@ -214,6 +214,8 @@ def followed(request: Request) -> Path:
         peak = stack.enter_context(PeakMemory())
         prepared = prepare(request, found, link, peak)
         source, (settings,), (options,) = prepared.source, prepared.settings, request.check()
+        for told in source.warnings:
+            log.warning("%s", told)
         options["epochs"] = options["epochs"] or default_epochs(METHODS[algo], source.learnable[0])
         shape = prepared.shape | {"reads": options["epochs"] + 1}
         if request["within"] is not None:

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import logging
+import os
 import re
 import time
 import warnings
@@ -97,8 +98,8 @@ def predict(
     top : add so many columns ``top_1``, ``top_2`` ... of the classes with the greatest decision values, and these as
         ``top_1_score`` ...; for more than two classes, or several labels a row.
     unseen : features that the model does not know (of raw files, categories of columns whose categories it knows one by
-        one): ``"ignore"`` (counted, with a warning) or ``"error"``, for which files that an earlier call made of rows
-        with such are made again, and so refused.
+        one): ``"ignore"`` (of files counted, with a warning) or ``"error"``, for which files that an earlier call made of
+        rows with such are made again, and so refused.
     keep : names of columns of the input that pass through (``id``, ``fold`` ...); None: of shards all that are no part
         of the rows, of raw files all that no feature is made of. They stay what they are: of CSV and JSON text as it
         stands there. One that is called as a column of the output is becomes ``input_<name>``. Of directories and
@@ -133,7 +134,11 @@ def predict(
     if out is None:
         if is_stored(data):
             raise TypeError("predictions for files need a place to write to: predict(model, data, out)")
+        if keep is not None:
+            raise TypeError("keep has no effect with rows in memory: their predictions stand in their order")
         return frames.predicted(asked, data)
+    if not isinstance(out, str | os.PathLike):
+        raise TypeError(f"out is the place to write to: predict(model, data, out); not a {type(out).__name__}")
     if not is_stored(data):
         raise TypeError("out is for predictions of files; those of rows in memory are returned: predict(model, data)")
     place, as_one = [str(out)], is_one_file(str(out))
@@ -180,6 +185,10 @@ def _in_directory(
         if not begun and not files.list_directory(out):  # nothing to go on from
             files.remove_tree(out)
         raise
+    names = {*files.list_directory(out)} - {*map(files.base_name, targets)}
+    if others := sorted(name for name in names if name.endswith(".parquet") and name[0] not in "_."):
+        what = f"{others[0]}, which is" if len(others) == 1 else f"{len(others):,} files ({others[0]}, ...) that are"
+        warned.append(f"{out} also holds {what} not of these rows: who reads the directory reads it all")
     return {"out": out, **result}, warned
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypedDict
@@ -175,9 +173,7 @@ def _check(pipe: Connection, data: list[str], columns: Mapping[str, str] | None)
 
 def _anew(dataset: Dataset) -> str:
     """How manifest and chunk table are written once more."""
-    from bigclf import files
+    from bigclf.data.dataset import anew
 
-    place = json.dumps(files.parent_directory(dataset.files[0]))  # in double quotes, which the shell leaves alone
-    line = shlex.join(["python", "-c", f"import bigclf; d = {place}; bigclf.Dataset(d).write_manifest(d)"])
     return ("`bigclf convert SOURCE... OUT --overwrite` writes it again with the shards; without the sources, run "
-            f"{line} (it then no longer names them)")  # fmt: skip
+            f"{anew(dataset)} (it then no longer names them)")  # fmt: skip

@@ -17,7 +17,7 @@ from bigclf import files
 from bigclf.conversion.shuffle import Plan
 from bigclf.data.arrays import made_alike
 from bigclf.data.chunk_table import GIVEN
-from bigclf.data.dataset import MANIFEST, Dataset
+from bigclf.data.dataset import MANIFEST, Dataset, anew
 from bigclf.data.label_sets import TEXT
 from bigclf.errors import DataError, RunError, SchemaError
 from bigclf.features.label_cells import BETWEEN, split
@@ -35,11 +35,16 @@ def there(out: files.PathLike) -> Dataset | None:
 
     Raises
     ------
-    RunError : if bigclf did not write what is there.
+    RunError : if bigclf did not write what is there. DataError : shards are gone, of which a new manifest would tell
+        nothing.
     """
     names = files.list_directory(out)
     if MANIFEST in names:
-        return Dataset(out, warn=False)
+        found = Dataset(out, warn=False)
+        if found.lost:
+            raise DataError(f"{found.lost[0]}; put back what is missing, or write a manifest of what is there: "
+                            + anew(found))  # fmt: skip
+        return found
     if any(not name.startswith(".") and name != files.UNFINISHED for name in names):
         raise RunError(f"{files.base_name(out)!r} holds no shards that bigclf wrote; nothing can be appended to it")
     return None
@@ -119,12 +124,6 @@ def _written(plan: Plan, names: list[str]) -> Plan:
     classes = np.array(sorted(set(names)))
     ranks = np.searchsorted(classes, np.array(names)).astype(np.float64)
     return plan._replace(classes=classes, ranks=ranks if plan.ranks is None else ranks[plan.ranks.astype(np.int64)])
-
-
-def warnings(before: Dataset | None, after: Dataset) -> list[str]:
-    """What a person should know of the shards that were there, and of what was added: the manifest tells no more of
-    shards that were gone."""
-    return ([] if before is None else before.lost) + new_labels(before, after)
 
 
 def new_labels(before: Dataset | None, after: Dataset) -> list[str]:

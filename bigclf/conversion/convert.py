@@ -159,7 +159,7 @@ def convert(
         converter.write(appending.alike(converter.plan(job, chunk_nnz, shard_nnz), before), told)
     dataset = Dataset(out)
     dataset.report = converter.report(dataset)
-    dataset.warnings += [*converter.warnings(index_base), *appending.warnings(before, dataset)]
+    dataset.warnings += [*converter.warnings(index_base), *appending.new_labels(before, dataset)]
     return dataset
 
 

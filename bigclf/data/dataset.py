@@ -1061,6 +1061,12 @@ def _those_there(data: files.Paths, columns: Mapping[str, object]) -> dict[str, 
         return dict(columns)
 
 
+def anew(dataset: Dataset) -> str:
+    """The command that writes manifest and chunk table of the shards that are there once more."""
+    place = json.dumps(files.parent_directory(dataset.files[0]))  # in double quotes, which the shell leaves alone
+    return shlex.join(["python", "-c", f"import bigclf; d = {place}; bigclf.Dataset(d).write_manifest(d)"])
+
+
 def _manifest(path: str) -> Mapping[str, Any] | None:
     """What a manifest says; None of a newer one than this version knows.
 

@@ -6,6 +6,7 @@ import datetime
 import functools
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -64,12 +65,12 @@ def as_columns(table: object) -> tuple[dict[str, pa.Array], int]:
     if isinstance(data, pa.RecordBatch | pa.Table):
         pairs = [(str(name), data.column(name)) for name in data.column_names]
     elif hasattr(data, "iloc"):
-        pairs = [(str(name), data[name]) for name in data.columns]
+        pairs = [(str(name), data.iloc[:, k]) for k, name in enumerate(data.columns)]
     else:
         pairs = [(str(name), column) for name, column in data.items()]
+    if twice := next((name for name, count in Counter(name for name, _ in pairs).items() if count > 1), None):
+        raise SchemaError("two columns have this name", column=twice)
     found = {name: _array(name, column) for name, column in pairs}
-    if len(found) < len(pairs):
-        raise SchemaError("two columns have the same name")
     lengths = {len(array) for array in found.values()}
     if len(lengths) > 1:
         raise SchemaError(f"the columns have different lengths: {sorted(lengths)}")

@@ -27,7 +27,7 @@ from bigclf.metrics.kinds import Figures, LabelFigures, f1_of, rows_trained_on
 from bigclf.metrics.label_figures import LabelsEvaluation, PartialLabels
 from bigclf.model.explanations import giving_away
 from bigclf.model.model import PIECE_BYTES, Model, is_stored, require_same_columns, unseen_text
-from bigclf.model.raw_input import BadRows, as_shards, labels_of_table, left_out
+from bigclf.model.raw_input import BadRows, as_shards, labels_of_table, left_out, refuse_labels
 from bigclf.progress import Watcher, watcher
 from bigclf.texts import card, grid
 from bigclf.units import format_bytes, parse_bytes
@@ -224,8 +224,7 @@ def evaluate(
     progress = watcher(progress)
     with clock() as elapsed:
         if is_stored(data):
-            if y is not None:
-                raise TypeError("shards have their own labels: y has no effect")
+            refuse_labels(model, data, y)
             with as_shards(model, data, memory, bad) as rows:
                 found = _evaluate_shards(model, rows_to_measure(model, rows), parse_bytes(memory), progress)
                 found.leave_out(*left_out(data, rows))

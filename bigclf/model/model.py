@@ -45,7 +45,7 @@ from bigclf.data.arrays import (
 )
 from bigclf.data.dataset import Dataset, Stored, as_trained
 from bigclf.data.shards import sealed, unsealed
-from bigclf.errors import DataError, MemoryBudgetError, ModelFormatError, SchemaError
+from bigclf.errors import DataError, MemoryBudgetError, ModelFormatError, RunError, SchemaError
 from bigclf.features.encode import Finisher, checked, is_columns
 from bigclf.features.spec import parse
 from bigclf.features.values import is_table
@@ -948,6 +948,8 @@ class Model:
         def metadata(sums: dict[str, str]) -> dict[str, str]:
             return {"bigclf": sealed(json.loads(json.dumps({**header, "checksums": sums}, default=plain))).decode()}
 
+        if files.is_directory(path):
+            raise RunError(f"{path}: is a directory; name a file for the model")
         files.make_directory(files.parent_directory(path))
         if self.mapped:  # the library would take all bytes into memory
             with files.publishing(path) as beside:

@@ -415,6 +415,15 @@ def may_be_bad(model: Model, data: object) -> bool:
     return is_stored(data) and bool(model.is_raw(data) or text_format(model, data))
 
 
+def refuse_labels(model: Model, data: Stored, y: object) -> None:
+    """TypeError where labels are given beside files, which have their own; their column may be named."""
+    spec = model.finisher.spec.label if model.is_raw(data) else None
+    if y is None or (spec is not None and isinstance(y, str) and y == spec.column):
+        return
+    raise TypeError("files have their own labels" + ("" if spec is None else f", in the column {spec.column!r}")
+                    + ": y has no effect")  # fmt: skip
+
+
 @contextlib.contextmanager
 def as_shards(model: Model, data: Any, memory: float | str = "1GB", bad: BadRows | None = None) -> Iterator[Stored]:
     """``data`` as it is, or raw files as shards that are there as long as they are needed."""

@@ -16,7 +16,7 @@ from bigclf.files.apart import keep_apart
 from bigclf.metrics import figures
 from bigclf.model.explanations import explain
 from bigclf.model.model import Model, as_model, is_stored, load
-from bigclf.model.raw_input import BadRows, as_shards, left_out
+from bigclf.model.raw_input import BadRows, as_shards, left_out, refuse_labels
 from bigclf.progress import Record, Watcher, watcher
 from bigclf.reporting.content import Measured, Subject, page_of
 from bigclf.reporting.page import render
@@ -133,8 +133,7 @@ def measured(
         (bad or BadRows()).check(model, data)
         judged, summed = figures.evaluate_in_memory(model, data, y, "report(model, out, X, y)")
         return Measured(judged, getattr(summed, "ranking", None), where)
-    if y is not None:
-        raise TypeError("shards have their own labels: y has no effect")
+    refuse_labels(model, data, y)
     with as_shards(model, data, memory, bad) as rows:
         dataset = figures.rows_to_measure(model, rows)
         exact = figures.exact_auc_fits(model, dataset, parse_bytes(memory))

@@ -9,6 +9,9 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
 
 from bigclf import files
 from bigclf.conversion.tables.plain import are_plain, has_vectors, is_plain
@@ -25,6 +28,16 @@ from bigclf.model.model import is_stored
 from bigclf.request.request import Request
 
 log = logging.getLogger("bigclf")
+
+
+def refuse_label_among(of: object, y: object) -> None:
+    """ValueError where the labels are a column of the frame, too: every model learns that from itself."""
+    name, data = getattr(y, "name", None), cast("Any", of)
+    if not isinstance(name, str) or not values.is_table(data) or name not in list(getattr(data, "columns", ())):
+        return
+    one, other = np.asarray(data[name], object), np.asarray(y, object)
+    if one.shape == other.shape and bool(np.all((one == other) | ((one != one) & (other != other)))):
+        raise ValueError(f"y is the column {name!r} of X itself: give it by its name, y={name!r}, or leave it out of X")
 
 
 def by_name(request: Request) -> Request:

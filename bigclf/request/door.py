@@ -36,7 +36,7 @@ from bigclf.features.spec import parse
 from bigclf.model.model import Model, is_stored
 from bigclf.model.raw_input import BadRows, have_several_labels, of_columns
 from bigclf.request.bad_rows_of_tables import without_bad_rows
-from bigclf.request.columns_by_name import by_name
+from bigclf.request.columns_by_name import by_name, refuse_label_among
 from bigclf.request.request import Request
 from bigclf.training.records.run_directory import features_before
 
@@ -298,6 +298,7 @@ def open_rows(request: Request) -> Iterator[tuple[Found, Request]]:
     with contextlib.ExitStack() as stack:
         if is_collected(request.data):
             request = stack.enter_context(_written_down(request))
+        refuse_label_among(request.data, request.y)
         bad = _bad_rows(request)  # of files to validate on too, whatever is done with those of a table
         request, said = without_bad_rows(by_name(stack.enter_context(_validating(request))))
         if any(request[name] is not None for name in ("features", "format", "hash_bits")):

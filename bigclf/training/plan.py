@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, TypedDict, Unpac
 import numpy as np
 
 from bigclf.compiled.jit import random_state, shuffle
-from bigclf.data.chunk_table import Chunks
+from bigclf.data.chunk_table import Chunks, warn_of_numbers
 from bigclf.data.shards import PART_BYTES
 from bigclf.errors import MemoryBudgetError
 from bigclf.maths.losses import BOXED, REGRESSION
@@ -283,6 +283,8 @@ def settle(
         return problems, plan
     except MemoryBudgetError as error:
         setting = problems[0].setting
+        for numbers in warn_of_numbers(source.classes):
+            raise MemoryBudgetError(f"{error}; {numbers}") from None
         if setting.method.instead and setting.state_bytes(source.n_features, shape["dtype"]) > memory // 2:
             raise MemoryBudgetError(f"{error}; {setting.method.instead}") from None
         n_classes = 0 if source.classes is None else source.classes.size

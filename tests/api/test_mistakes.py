@@ -5,13 +5,14 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 import scipy.sparse
 
 import bigclf
 from bigclf import LinearClassifier, LinearRegressor
-from bigclf.errors import DataError, MemoryBudgetError, SchemaError
+from bigclf.errors import DataError, MemoryBudgetError, RunError, SchemaError
 from bigclf.model.explanations import explain_row
 
 RNG = np.random.default_rng(5)
@@ -368,3 +369,47 @@ def test_rows_to_validate_on_are_looked_at_before_the_first_epoch(tmp_path):
     for rows, others in ((tmp_path / "a", tmp_path / "b"), (tmp_path / "a.svm", tmp_path / "b.svm")):
         told = message(DataError, bigclf.fit, str(rows), validate=str(others), run_dir=tmp_path / "run", progress=False)
         assert "no row has a label that the model knows" in told and not (tmp_path / "run").exists()
+
+
+def test_labels_that_stand_among_the_columns_are_refused(frame):
+    label = frame.columns[-1]
+    for wrap in (lambda table: table, pl.from_pandas):
+        table = wrap(frame)
+        told = message(ValueError, bigclf.fit, table, table[label], progress=False)
+        assert told == f"y is the column {label!r} of X itself: give it by its name, y={label!r}, or leave it out of X"
+    numbers = pd.DataFrame({"a": X[:, 0], "b": Y})
+    for estimator in (LinearClassifier(), LinearRegressor()):
+        assert "of X itself" in message(ValueError, estimator.fit, numbers, numbers["b"])
+        estimator.fit(numbers, (1.0 - numbers["b"]).rename("b"))  # another one of this name
+        estimator.fit(numbers[["a"]], numbers["b"])
+
+
+def test_what_has_no_effect_on_predictions_is_refused(of_table, frame, tmp_path):
+    assert "keep has no effect" in message(TypeError, bigclf.predict, of_table, frame, keep=["nope"])
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    told = message(TypeError, bigclf.predict, of_table, str(tmp_path / "rows.csv"), frame)
+    assert told == "out is the place to write to: predict(model, data, out); not a DataFrame"
+    assert "is a directory" in message(RunError, of_table.save, tmp_path)
+
+
+def test_the_label_of_files_may_be_named_to_evaluate(of_table, frame, tmp_path):
+    path = str(tmp_path / "rows.csv")
+    frame.to_csv(path, index=False)
+    label = of_table.finisher.spec.label.column
+    assert bigclf.evaluate(of_table, path, y=label).accuracy == bigclf.evaluate(of_table, path).accuracy
+    told = message(TypeError, bigclf.evaluate, of_table, path, y="other")
+    assert told == f"files have their own labels, in the column {label!r}: y has no effect"
+
+
+def test_columns_are_named_that_cannot_be_told_apart_or_read(frame):
+    twice = pd.concat([frame, frame.iloc[:, :1]], axis=1)
+    label, first = frame.columns[-1], frame.columns[0]
+    assert f"column {first}: two columns have this name" in message(SchemaError, bigclf.fit, twice, y=label)
+    mixed = pd.DataFrame({"a": [1, "x", 2, 3] * 20, "y": [0, 1, 1, 0] * 20})
+    assert "column a: values of several kinds" in message(SchemaError, bigclf.fit, mixed, y="y")
+
+
+def test_numbers_that_are_too_many_classes_come_with_how_to_predict_them():
+    table = pd.DataFrame({"a": RNG.normal(size=4000), "income": RNG.normal(size=4000)})
+    told = message(MemoryBudgetError, bigclf.fit, table, y="income", memory="64MB", progress=False)
+    assert "would do; to predict numbers (regression), give a loss for them: --loss squared" in told

@@ -137,7 +137,7 @@ def test_rows_without_labels_and_labels_without_rows_are_refused(stored, tmp_pat
         report(stored / "m", tmp_path / "r.html", x)
     with pytest.raises(TypeError, match="y has no effect without data"):
         report(stored / "m", tmp_path / "r.html", y=y)
-    with pytest.raises(TypeError, match="shards have their own labels"):
+    with pytest.raises(TypeError, match="files have their own labels"):
         report(stored / "m", tmp_path / "r.html", str(stored / "two"), y)
     assert not (tmp_path / "r.html").exists()
 

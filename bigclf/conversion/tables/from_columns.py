@@ -527,7 +527,7 @@ def _converted(
         encode.forget_finishers()
     dataset = Dataset(out)
     dataset.report = {**converter.report(dataset), **made}
-    dataset.warnings += [*warnings, *appending.warnings(before, dataset)]
+    dataset.warnings += [*warnings, *appending.new_labels(before, dataset)]
     return dataset
 
 

@@ -80,6 +80,6 @@ def _is_plain_frame(table: object, label: str | None, complete: bool) -> bool:
         if kind in "iubf":
             if complete and bool(column.isna().any()):
                 return False
-        elif not _is_plain_column(values.as_columns({"it": column.iloc[: 2**14]})[0]["it"], complete):
+        elif not _is_plain_column(values.as_columns(column.iloc[: 2**14].to_frame())[0][str(column.name)], complete):
             return False
     return True
