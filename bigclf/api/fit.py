@@ -223,7 +223,7 @@ def _solved(
         if record not in source.said:
             log.warning("%s", record)
     apart = options["validate"]
-    if is_stored(apart) and (isinstance(apart, Dataset) or not are_raw(apart)):
+    if not options["resume"] and is_stored(apart) and (isinstance(apart, Dataset) or not are_raw(apart)):
         measurable(apart, source, problems[0].setting.loss in REGRESSION)  # not only after an epoch
     if len(turns) > 1:
 

@@ -232,7 +232,9 @@ def _made(
     if data is None:
         which.require_meant(old)
     dataset = opened(old, data)
-    outputs.require_usable(dataset, old.cached if data is None else in_cache(dataset.files))
+    outputs.require_usable(
+        dataset, old.cached if [*map(files.absolute, dataset.files)] == old.files else in_cache(dataset.files)
+    )
     outputs.keep_apart([dataset, *directories_of(dataset)])
     found = which.among(dataset, old.model)
     numbers = found.numbers

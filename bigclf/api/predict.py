@@ -98,8 +98,8 @@ def predict(
     top : add so many columns ``top_1``, ``top_2`` ... of the classes with the greatest decision values, and these as
         ``top_1_score`` ...; for more than two classes, or several labels a row.
     unseen : features that the model does not know (of raw files, categories of columns whose categories it knows one by
-        one): ``"ignore"`` (of files counted, with a warning) or ``"error"``, for which files that an earlier call made of
-        rows with such are made again, and so refused.
+        one): ``"ignore"`` (of files counted, with a warning) or ``"error"``, for which files that an earlier call made
+        of rows with such are made again, and so refused.
     keep : names of columns of the input that pass through (``id``, ``fold`` ...); None: of shards all that are no part
         of the rows, of raw files all that no feature is made of. They stay what they are: of CSV and JSON text as it
         stands there. One that is called as a column of the output is becomes ``input_<name>``. Of directories and

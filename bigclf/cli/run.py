@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import itertools
 import json
 import re
 
@@ -14,11 +15,12 @@ from bigclf import files
 from bigclf.cli.evaluate import refuse_existing
 from bigclf.cli.jobs.record import record_of, results_of
 from bigclf.cli.jobs.steps import Job, JobError, Step, read_job
-from bigclf.cli.shared import flags, terminal
+from bigclf.cli.shared import columns, flags, terminal
 from bigclf.cli.shared.outputs import ROWS, inputs, models_read, of, refuse_inputs
 
 NO_VALUES = ("to", "or", "and", "is", "for", "says", "with", "of", "in", "beside", "needs", "has", "names")  # of prose
 OPTION = re.compile(r"(?<![\w-])(--[a-zA-Z][\w-]*)( [^\s,;:?()]+)?")
+GLOB = re.compile(r"[*?[]")
 MAKE_MODELS = ("fit", "calibrate", "forget", "import")
 MADE_ANEW = ("calibrate", "evaluate", "report", "export", "import")  # on resume; others keep what is finished
 
@@ -56,7 +58,7 @@ def command(
     again = terminal.command_line(ctx, resume=True, overwrite=False)
     steps = prepare(ctx, read, said)
     if not dry_run:
-        require_possible(steps)
+        require_possible(steps, resume)
     carry_out(ctx, read, steps, again, dry_run=dry_run, as_json=as_json)
 
 
@@ -80,9 +82,9 @@ def prepare(ctx: click.Context, job: Job, said: dict[str, bool]) -> list[tuple[S
     return steps
 
 
-def require_possible(steps: list[tuple[Step, click.Context]]) -> None:
+def require_possible(steps: list[tuple[Step, click.Context]], resume: bool) -> None:
     """Refuse at once what a step would refuse after hours of those before it: rows that are not there and that none of
-    them makes, and a file in the place of a result.
+    them may make, and a file in the place of a result.
 
     Raises
     ------
@@ -91,11 +93,22 @@ def require_possible(steps: list[tuple[Step, click.Context]]) -> None:
     made = set[str]()
     for step, inner in steps:
         for path in of(inner.params, *ROWS):
-            if not _is_made(path, made):
-                files.expand(path)
+            if not _may_be_made(path, made):
+                columns.is_raw(path)  # opens the first of the files
+        results = [*results_of(inner)] if _is_made_anew(step) else []
+        results += of(inner.params, "model", "report") if step.command == "fit" and not resume else []
+        refuse_existing(results, inner.params.get("overwrite", False))
         made.update(of(inner.params, *written_by(inner)))
-        if _is_made_anew(step):
-            refuse_existing([*results_of(inner)], inner.params.get("overwrite", False))
+
+
+def _may_be_made(path: str, made: set[str]) -> bool:
+    """Whether some of what was made may lie at, in or above a path or glob."""
+    if path in made or files.is_remote(path):
+        return path in made
+    parts = path.removeprefix("file://").partition("#")[0].split("/")
+    fixed = files.absolute("/".join(itertools.takewhile(lambda part: not GLOB.search(part), parts)))
+    places = [files.absolute(place) for place in made if not files.is_remote(place)]
+    return any(fixed == place or files.is_below(fixed, place) or files.is_below(place, fixed) for place in places)
 
 
 def carry_out(

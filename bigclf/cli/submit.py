@@ -49,7 +49,7 @@ def command(
         if not dry_run:
             from bigclf.cluster.link import certificates
 
-            require_possible(steps)
+            require_possible(steps, resume)
             stack.enter_context(certificates(tls_ca_file, tls_cert, tls_key))
             _look(scheduler)
         if detach and not dry_run:

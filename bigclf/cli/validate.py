@@ -142,14 +142,15 @@ def _check_all(pipe: Connection, data: list[str], columns: Mapping[str, str] | N
 
 
 def _check(pipe: Connection, data: list[str], columns: Mapping[str, str] | None) -> Checked:
-    from bigclf.data.dataset import Dataset
+    from bigclf.data.dataset import Dataset, anew
 
     pipe.send(("at", data[0]))
     dataset = Dataset(data if len(data) > 1 else data[0], columns=columns, warn=False)
     pipe.send(("start", {"n_rows": dataset.n_rows, "task": "rows"}))
     rows = nnz = 0
-    faults = [f"{text}: fit and others work without {what}; {_anew(dataset)}"
-              for texts, what in ((dataset.damaged, "it"), (dataset.lost, "them")) for text in texts]  # fmt: skip
+    faults = [f"{text}: fit and others work without it; {_anew(dataset)}" for text in dataset.damaged]
+    faults += [f"{text}: put back what is missing, or write a manifest of what is there: {anew(dataset)}"
+               for text in dataset.lost]  # fmt: skip
     for file, row_group in dataset.places():
         pipe.send(("at", f"{dataset.files[file]}, row group {row_group}"))
         try:

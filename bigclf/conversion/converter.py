@@ -237,8 +237,8 @@ class Converter:
         return {"sources": marks, "part": parted, "warnings": warnings, "report": self._told_of_bad_rows()}
 
     def _told_of_bad_rows(self) -> dict[str, object]:
-        told: dict[str, object] = {"bad_rows": self.n_bad, "bad_examples": self.examples}
-        return told | ({"left_out": left_out(self.reasons)} if self.n_bad else {})
+        why = {"left_out": left_out(self.reasons)} if self.n_bad else {}
+        return {"bad_rows": self.n_bad, "bad_examples": self.examples, **why}
 
     def write(self, plan: merging.Plan, told: Mapping[str, object]) -> None:
         """Second pass: each shard collects its range of keys from all runs; the manifest has what is ``told``."""

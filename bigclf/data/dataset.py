@@ -605,9 +605,11 @@ class Dataset:
         directories = {files.parent_directory(path) for path in self.files}
         if len(directories) == 1 and not self.columns:
             yield directories.pop(), ""
-        with contextlib.suppress(OSError):  # no room for it
+        try:
             cached = cache_directory(MANIFESTS)
-            yield cached, self.digest
+        except OSError:  # no room for it
+            return
+        yield cached, self.digest
 
     def _matches(self, listed: Sequence[Mapping[str, object]]) -> bool:
         """Whether the manifest lists these files by name, size and footer (a copy has another time of change)."""
@@ -1090,13 +1092,14 @@ def _lost(
     names, its = dict(mine), {entry["name"] for entry in listed}
     if any(name[:1] in "_." for name in names):  # named one by one
         return []
-    renamed = [(found.size, found.footer) for name, found in mine if name not in its]
+    others = [(found.size, found.footer) for name, found in mine if name not in its]
+    renamed = Counter[tuple[object, object]](others)
     lost = []
     for entry in listed:
-        if entry["name"] not in names and (alike := (entry["size"], entry["footer"])) in renamed:
-            renamed.remove(alike)
-        elif entry["name"] not in names:
-            lost.append(entry["name"])
+        if entry["name"] not in names:
+            alike = entry["size"], entry["footer"]
+            renamed[alike] -= 1
+            lost += [entry["name"]] if renamed[alike] < 0 else []
     if not lost or [*names] != [*map(files.base_name, files.expand(directory))] or files.before_unfinished(directory):
         return []
     is_not, their = ("is not", "its") if len(lost) == 1 else ("are not", "their")

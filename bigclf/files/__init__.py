@@ -72,9 +72,12 @@ def expand(data: Paths) -> list[str]:
 
 
 def without_ours(names: Iterable[PathLike]) -> list[str]:
-    """The names but for those of bigclf's own files beside shards, where there are others."""
+    """The names but for those of bigclf's own files beside shards that are named, too."""
     every = [os.fsdecode(name) for name in names]
-    return [name for name in every if not base_name(name).startswith(OURS)] or every
+    if not any(base_name(name).startswith(OURS) for name in every):
+        return every
+    rows = {parent_directory(name) for name in every if not BESIDE.fullmatch(base_name(name))}
+    return [name for name in every if not BESIDE.fullmatch(base_name(name)) or parent_directory(name) not in rows]
 
 
 def _expand_one(name: str) -> list[str]:
@@ -726,6 +729,7 @@ def remove_replaced(directory: PathLike) -> None:
 
 
 OURS = "_bigclf_"  # begins the names of what lies beside shards
+BESIDE = re.compile(OURS + r"(manifest.json|chunks.parquet|features.(json|safetensors)|quarantine.txt|unfinished.json)")
 UNFINISHED = "_bigclf_unfinished.json"
 LEFT = re.compile(r"\.(part-\d+|_bigclf_\w+)\.\w+\.tmp-\d+-[0-9a-f]{8}")  # by a process killed before it renamed them
 

@@ -37,7 +37,7 @@ from bigclf.conversion.text.pieces import PIECE, look_at
 from bigclf.data.arrays import Arrays, plain_names, require_named
 from bigclf.data.bad_rows import MOST_BAD
 from bigclf.data.dataset import MANIFEST, Dataset, Stored, as_trained
-from bigclf.errors import DataError, RunError, SchemaError, masked
+from bigclf.errors import BigclfError, DataError, RunError, SchemaError, masked
 from bigclf.features import encode, values
 from bigclf.features.extract import Extracted, extract
 from bigclf.features.label_cells import likely_separators, split
@@ -226,25 +226,27 @@ def _once(out: str, make: Callable[[], Dataset]) -> Dataset:
 
     Raises
     ------
-    RunError : they are another user's, who lets nobody else in.
+    RunError : the cache has no room for them, or lets this user not in.
     """
-    files.make_directory(files.parent_directory(out))
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(files.alone(_lock_of(out)))
+    home = files.parent_directory(out)
+    try:
+        files.make_directory(home)
+        with files.alone(_lock_of(out)):
             files.list_directory(out)  # empty where there is none
-        except PermissionError as error:
-            raise RunError(f"cannot use {error.filename} of another user: name another {files.OTHER_CACHE}") from error
-        used = files.InUse(out)  # before it is looked at: another process may be about to remove it
-        if (found := _whole(out)) is None:
-            found = make()
-            found.used = files.InUse(out)
+            used = files.InUse(out)  # before it is looked at: another process may be about to remove it
+            if (found := _whole(out)) is None:
+                found = make()
+                found.used = files.InUse(out)
+                return found
+            files.touch(out)
+            found.used = used
+            found.warnings += found.conversion.get("warnings", [])
+            found.report = dict(found.conversion.get("report", {}))
             return found
-        files.touch(out)
-        found.used = used
-        found.warnings += found.conversion.get("warnings", [])
-        found.report = dict(found.conversion.get("report", {}))
-        return found
+    except OSError as error:
+        if isinstance(error, BigclfError) or not str(error.filename or "").startswith(home):
+            raise
+        raise RunError(f"{error.filename}: {error.strerror}; name another {files.OTHER_CACHE}") from error
 
 
 def _whole(out: str) -> Dataset | None:

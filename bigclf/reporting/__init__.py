@@ -74,13 +74,13 @@ def report(
         raise RunError(f"{name} already exists; add overwrite=True to replace it")
     if data is None and y is not None:
         raise TypeError("y has no effect without data: report(thing, out, X, y)")
-    if data is None and BadRows(on_bad_rows, max_bad_fraction) != BadRows():
+    bad = BadRows(on_bad_rows, max_bad_fraction)
+    if data is None and bad != BadRows():
         raise TypeError("on_bad_rows (--on-bad-rows) and max_bad_fraction have no effect without data")
     subject = subject_of(thing, title)
     if data is not None:
         if subject.model is None:
             raise RunError(f"{thing}: the run has no model yet, so that there is nothing to measure")
-        bad = BadRows(on_bad_rows, max_bad_fraction)
         found = data if isinstance(data, Measured) else measured(subject.model, data, memory, progress, bad, y)
         subject = subject._replace(measured=found)
     subject = subject._replace(explained=explained(subject.model, names))

@@ -369,6 +369,12 @@ def test_rows_to_validate_on_are_looked_at_before_the_first_epoch(tmp_path):
     for rows, others in ((tmp_path / "a", tmp_path / "b"), (tmp_path / "a.svm", tmp_path / "b.svm")):
         told = message(DataError, bigclf.fit, str(rows), validate=str(others), run_dir=tmp_path / "run", progress=False)
         assert "no row has a label that the model knows" in told and not (tmp_path / "run").exists()
+    words = {"run_dir": tmp_path / "run", "algo": "pa1", "epochs": 1, "progress": False}
+    made = bigclf.fit(str(tmp_path / "a"), validate=str(tmp_path / "a.svm"), **words)
+    (tmp_path / "a.svm").unlink()  # of a run that has ended
+    assert (
+        bigclf.fit(str(tmp_path / "a"), validate=str(tmp_path / "a.svm"), resume=True, **words).coef_ == made.coef_
+    ).all()
 
 
 def test_labels_that_stand_among_the_columns_are_refused(frame):

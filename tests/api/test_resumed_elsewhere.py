@@ -216,18 +216,18 @@ def test_a_cache_that_another_user_made_is_passed_over(table, tmp_path, monkeypa
     assert caches.cache_directory("raw") == str(tmp_path / "bigclf-0" / "raw")
 
 
-@pytest.mark.parametrize("name", ["lock", "list_directory"])
+@pytest.mark.parametrize("name", ["lock", "list_directory", "publish_text"])
 def test_shards_of_another_user_in_the_cache_are_named(table, tmp_path, monkeypatch, name):
     """Who made them, and was killed or lets nobody in, shares the cache."""
     real = getattr(files, name)
 
     def closed(path, *how):
-        if re.fullmatch(r"\.?[0-9a-f]{32}(\.lock)?", files.base_name(path)):
+        if re.search(r"/raw/\.?[0-9a-f]{32}", str(path)):
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
         return real(path, *how)
 
     monkeypatch.setattr(files, name, closed)
-    with pytest.raises(RunError, match=r"cannot use .*/raw/.* of another user: name another cache \(BIGCLF_CACHE_DIR"):
+    with pytest.raises(RunError, match=r"/raw/.*: Permission denied; name another cache \(BIGCLF_CACHE_DIR"):
         raw_input.converted(table, SPEC)
 
 
@@ -304,3 +304,25 @@ def test_what_is_another_users_in_the_cache_ends_nobody_elses_reading(table, tmp
 
     monkeypatch.setattr(files, "lock", lock)
     assert raw_input.converted(table, SPEC).n_rows == N
+
+
+def test_shards_of_ones_own_may_lie_where_a_cache_would_have_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    place = f"raw/{32 * 'a'}"
+    shards_of(place, *random_rows(300, 9))
+    bigclf.fit(place, algo="dcd", run_dir="run", progress=False)
+    for k, data in enumerate((None, place)):
+        left = bigclf.forget("run", f"m{k}", rows=[1, 2], data=data, rewrite=k == 1, to=None if k else "left")
+        assert left.receipt["rows"]["forgotten"] == 2
+
+
+def test_a_run_of_columns_is_another_one_when_they_are_features_as_they_are(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    numbers = np.arange(80.0)
+    for name in "ab":
+        pa.parquet.write_table(pa.table({"y": numbers % 2, "x": numbers}), f"{name}.parquet")
+    words = {"algo": "pa1", "epochs": 1, "run_dir": "run", "progress": False}
+    files_of = ["a.parquet", "b.parquet"]
+    bigclf.fit(files_of, features={"label": "y", "features": [{"numeric": ["x"]}]}, **words)
+    with pytest.raises(RunError, match="a.parquet and 1 more, read in another way"):
+        bigclf.fit(files_of, y="y", resume=True, **words)

@@ -677,7 +677,7 @@ def test_what_becomes_of_bad_rows_is_said_of_every_read_of_labelled_rows(tmp_pat
     for words in (("explain", model, "--row", 79, "--data", test), ("predict", model, test, "-o", tmp_path / "p")):
         assert "--on-bad-rows" not in error_of(*words, code=3)  # every row has its number there
     (tmp_path / "job.yaml").write_text(f"""
-data: {{train: {train}, test: {test}}}
+data: {{train: {train}, test: "{tmp_path}/ba*.{ending}"}}
 method: {{{"label: y, numeric: a, " if named else ""}algo: pa1, on_bad_rows: skip, max_bad_fraction: 0.5}}
 limits: {{epochs: 1}}
 outputs: {{model: {tmp_path}/of-job, evaluation: {tmp_path}/e.json, report: {tmp_path}/of-job.html}}

@@ -10,6 +10,8 @@ from click.testing import CliRunner
 
 from bigclf.cli import main
 from bigclf.cli.jobs.steps import Job, JobError, read_job
+from bigclf.cli.run import make_context, require_possible
+from bigclf.errors import DataError, RunError
 
 GOOD = """\
 name: a9a
@@ -263,6 +265,40 @@ steps:
     done = CliRunner().invoke(main, ["run", str(path)])
     assert done.exit_code == 1 and f"{tmp_path}/e.json already exists" in done.output and not model.exists()
     assert CliRunner().invoke(main, ["run", str(path), "--overwrite"]).exit_code == 0
+
+
+def test_rows_that_a_step_may_make_are_not_looked_for_before(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for k in (1, 2):
+        (tmp_path / f"t{k}.svm").write_text("1 1:1\n-1 2:1\n" * 9)
+        (tmp_path / f"hive/y={k}").mkdir(parents=True)
+        (tmp_path / f"hive/y={k}/p.csv").write_text("a\n1\n2\n")
+        (tmp_path / f"texts/c{k}").mkdir(parents=True)
+        (tmp_path / f"texts/c{k}/a.txt").write_text("a word\n")
+    (tmp_path / "d.json").write_text('{"rows": [{"y": 1, "a": 2}, {"y": 0, "a": 3}]}')
+    made = "  - convert: {sources: t1.svm, out: s-1}\n  - convert: {sources: t2.svm, out: out/s-2}\n"
+    made += "  - predict: {model: m, data: t1.svm, output: preds/x.csv}\n"
+    good = ("s-*/part-*.parquet", "out/s-?", "out", f"file://{tmp_path}/s-1", "preds", "s-1")  # made, and there:
+    good += ("hive", "texts", "d.json#rows")
+    for data in good:
+        (tmp_path / "job.yaml").write_text(f"steps:\n{made}  - fit: {{data: '{data}', output: m2, label: y}}\n")
+        require_possible(steps_of("job.yaml"), resume=False)
+    for data in ("hive/*.x", "s1", "outs", f"file://{tmp_path}/s", "e.json#rows"):
+        (tmp_path / "job.yaml").write_text(f"steps:\n{made}  - fit: {{data: '{data}', output: m2, label: y}}\n")
+        with pytest.raises(DataError, match="no data file matches"):
+            require_possible(steps_of("job.yaml"), resume=False)
+    for there in ("m", "m.html"):
+        (tmp_path / there).touch()
+        (tmp_path / "job.yaml").write_text("steps:\n  - fit: {data: t1.svm, output: m, report: m.html}\n")
+        with pytest.raises(RunError, match=f"{there} already exists"):
+            require_possible(steps_of("job.yaml"), resume=False)
+        require_possible(steps_of("job.yaml"), resume=True)
+        (tmp_path / there).unlink()
+
+
+def steps_of(path):
+    read, ctx = read_job(path), click.Context(main)
+    return [(step, make_context(ctx, read, step, {"resume": False})) for step in read.steps(os.path.exists)]
 
 
 def test_files_that_are_no_jobs(tmp_path):

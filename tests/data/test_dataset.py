@@ -334,6 +334,13 @@ def test_what_a_shell_makes_of_a_glob_is_the_shards(tmp_path):
         assert Dataset(sorted(map(str, (tmp_path / "s").glob(pattern)))).files == found.files
     ours = tmp_path / "s" / "_bigclf_chunks.parquet"
     assert files.expand([ours]) == [str(ours)]  # named alone, it is meant
+    for name in ("_bigclf_mine.csv", "_bigclf_quarantine.txt", "rows.csv"):
+        (tmp_path / name).touch()
+    for names in (["_bigclf_mine.csv", "rows.csv"], ["_bigclf_quarantine.txt"]):  # a person's own; of other rows
+        named = [str(tmp_path / name) for name in names]
+        assert files.expand([*named, *found.files]) == [*named, *found.files]
+    both = [str(tmp_path / name) for name in ("_bigclf_quarantine.txt", "rows.csv")]
+    assert files.expand(both) == both[1:]
 
 
 def test_damaged_manifest_is_made_anew(tmp_path):

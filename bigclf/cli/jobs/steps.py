@@ -349,7 +349,7 @@ class Job:
         for key in ("evaluation", "predictions"):
             if outputs.get(key) and not test:
                 raise self.fail(f"outputs.{key} needs data.test", "outputs", key)
-        bad = self._of_bad_rows() if test and exists(str(test)) else {}  # what does not exist yet will be shards
+        bad = {} if data.get("test_source") or self._made_up(2) else self._of_bad_rows(test)  # else these are shards
         if test:
             options = {"model": model, "data": test, "memory": memory, "output": outputs.get("evaluation")}
             yield self._step("evaluate", options | cluster | bad, ("outputs",))
@@ -361,12 +361,12 @@ class Job:
             options = {"run": self.run_dir, "output": outputs["report"], "data": test, "memory": memory}
             yield self._step("report", options | bad, ("outputs",))
 
-    def _of_bad_rows(self) -> dict[str, object]:
-        """What becomes of bad rows to test on, where these are a raw file: the same as of those to learn from."""
+    def _of_bad_rows(self, test: object) -> dict[str, object]:
+        """What becomes of bad rows to test on, where these are raw files: the same as of those to learn from."""
         method = self.table.get("method", {})
         said = {name: method[name] for name in ("on_bad_rows", "max_bad_fraction") if name in method}
         with contextlib.suppress(BigclfError, OSError):  # whoever opens it says what is wrong
-            return said if said and columns.is_raw(str(self.table["data"]["test"])) else {}
+            return said if said and test and columns.is_raw(test) else {}
         return {}
 
     def _made_up(self, part: int) -> str | None:

@@ -92,9 +92,11 @@ def _of_data(before: Told, asked: Told) -> str:
             return f"data: {_listed(now)}, changed since or read in another way"
         if ways := [line.split(":")[0].split(".")[0] for line in differences(one, other)]:
             return f"data: {_listed(now)}, read in another way ({', '.join(dict.fromkeys(ways))})"
+    if bool(before.get("raw")) != bool(asked.get("raw")):
+        return f"data: {_listed(now)}, read in another way"
     if not asked.get("raw"):
-        then = before.get("files", [])
-        now = [one["path"] for k, one in enumerate(asked.get("files", [])) if one != then[k]]
+        pairs = zip(before.get("files", []), asked.get("files", []), strict=True)
+        now = [other["path"] for one, other in pairs if one != other]
     return f"data: {_listed(now)} {'has' if len(now) == 1 else 'have'} changed since" if now else "data: other rows"
 
 
