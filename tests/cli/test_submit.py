@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -153,7 +154,7 @@ def test_other_versions_on_the_cluster_are_refused_before_anything_is_done(place
 def wait_for(what, seconds=180):
     deadline = time.monotonic() + seconds
     while not (found := what()):
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, [path.read_text() for path in Path().glob("*/driver.log")]
         time.sleep(0.05)
     return found
 
