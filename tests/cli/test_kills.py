@@ -187,7 +187,7 @@ def test_resuming_replaces_what_the_job_began_to_write_and_nothing_else(job, tmp
     out.mkdir()
     foreign = out / "scorer.npz"
     foreign.write_text("mine")
-    assert "exists" in command("run", job, code=1)[1] and (out / "p.csv").exists()
+    assert "exists" in command("run", job, code=1)[1] and not (out / "c.bigclf").exists()  # before the first step
     complaint = command("run", job, "--resume", code=1)[1]
     assert (
         "scorer.npz already exists, and is not known as this job's own" in complaint and foreign.read_text() == "mine"
