@@ -187,8 +187,8 @@ def _in_directory(
         raise
     names = {*files.list_directory(out)} - {*map(files.base_name, targets)}
     if others := sorted(name for name in names if name.endswith(".parquet") and name[0] not in "_."):
-        what = f"{others[0]}, which is" if len(others) == 1 else f"{len(others):,} files ({others[0]}, ...) that are"
-        warned.append(f"{out} also holds {what} not of these rows: who reads the directory reads it all")
+        what = others[0] if len(others) == 1 else f"{len(others):,} other files ({others[0]}, ...)"
+        warned.append(f"{out} also holds {what}, not made by this call; whoever reads the directory reads all of it")
     return {"out": out, **result}, warned
 
 

@@ -11,8 +11,6 @@ import logging
 from collections.abc import Mapping
 from typing import Any, cast
 
-import numpy as np
-
 from bigclf import files
 from bigclf.conversion.tables.plain import are_plain, has_vectors, is_plain
 from bigclf.conversion.tables.reading import Place, are_raw, format_by_look, is_partitioned, places
@@ -35,8 +33,8 @@ def refuse_label_among(of: object, y: object) -> None:
     name, data = getattr(y, "name", None), cast("Any", of)
     if not isinstance(name, str) or not values.is_table(data) or name not in list(getattr(data, "columns", ())):
         return
-    one, other = np.asarray(data[name], object), np.asarray(y, object)
-    if one.shape == other.shape and bool(np.all((one == other) | ((one != one) & (other != other)))):
+    column = data[name]
+    if type(column) is type(y) and hasattr(column, "equals") and column.equals(y):
         raise ValueError(f"y is the column {name!r} of X itself: give it by its name, y={name!r}, or leave it out of X")
 
 

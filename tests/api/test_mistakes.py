@@ -1,6 +1,8 @@
 """Mistakes of the first hour in Python: what the message says to do about each."""
 
+import os
 import re
+import warnings
 from functools import partial
 
 import numpy as np
@@ -9,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import scipy.sparse
+from making import shards_of
 
 import bigclf
 from bigclf import LinearClassifier, LinearRegressor
@@ -388,6 +391,8 @@ def test_labels_that_stand_among_the_columns_are_refused(frame):
         assert "of X itself" in message(ValueError, estimator.fit, numbers, numbers["b"])
         estimator.fit(numbers, (1.0 - numbers["b"]).rename("b"))  # another one of this name
         estimator.fit(numbers[["a"]], numbers["b"])
+    lacking = pd.DataFrame({"a": X[:, 0], "b": pd.array([None, *Y[1:].tolist()], dtype="Int64")})
+    assert "of X itself" in message(ValueError, bigclf.fit, lacking, lacking["b"], progress=False)
 
 
 def test_what_has_no_effect_on_predictions_is_refused(of_table, frame, tmp_path):
@@ -419,3 +424,25 @@ def test_numbers_that_are_too_many_classes_come_with_how_to_predict_them():
     table = pd.DataFrame({"a": RNG.normal(size=4000), "income": RNG.normal(size=4000)})
     told = message(MemoryBudgetError, bigclf.fit, table, y="income", memory="64MB", progress=False)
     assert "would do; to predict numbers (regression), give a loss for them: --loss squared" in told
+
+
+def test_predictions_of_other_rows_in_the_directory_are_told_of(of_table, frame, tmp_path):
+    frame[:50].to_csv(tmp_path / "a.csv", index=False)
+    frame[50:].to_csv(tmp_path / "b.csv", index=False)
+    out = str(tmp_path / "out")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):  # the same again
+            bigclf.predict(of_table, [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")], out)
+    with pytest.warns(
+        UserWarning, match=re.escape(f"{out} also holds b.csv.parquet, not made by this call; whoever reads")
+    ):
+        bigclf.predict(of_table, str(tmp_path / "a.csv"), out)
+
+
+def test_a_path_tells_what_fit_tells_of_the_data(tmp_path, caplog):
+    x = scipy.sparse.random(60, 9, 0.5, "csr", np.float32, random_state=0)
+    found = shards_of(tmp_path / "s", x, np.sort(Y), shard_nnz=90, chunk_nnz=40)
+    os.remove(found.files[1])
+    bigclf.path(str(tmp_path / "s"), C=[0.1, 1], progress=False)
+    assert "1 of" in caplog.text and "shards that the manifest lists is not there" in caplog.text
