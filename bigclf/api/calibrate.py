@@ -14,7 +14,7 @@ from bigclf.api.evaluate import is_elsewhere, on_disk
 from bigclf.data.arrays import label_array, weight_array
 from bigclf.data.bad_rows import MOST_BAD
 from bigclf.errors import DataError, MemoryBudgetError
-from bigclf.features.values import apart, is_table
+from bigclf.features.values import is_table
 from bigclf.metrics.figures import (
     class_positions,
     decoded,
@@ -28,7 +28,7 @@ from bigclf.metrics.figures import (
 )
 from bigclf.model.calibration import METHODS, Calibration, Tally, learned
 from bigclf.model.model import MANY_CLASSES, Model, as_model, is_stored
-from bigclf.model.raw_input import BadRows, as_shards, labels_of_table, left_out
+from bigclf.model.raw_input import BadRows, as_shards, label_apart, labels_of_table, left_out
 from bigclf.progress import Watcher, watcher
 from bigclf.units import format_bytes, parse_bytes
 
@@ -136,7 +136,7 @@ def calibrate(
                 max_bad_fraction=max_bad_fraction, progress=progress,
             )  # fmt: skip
     if isinstance(y, str) and is_table(data):
-        data, y = apart(data, y)
+        data, y = label_apart(model, data, y)
     found = copy.copy(model)
     found.facts = dict(model.facts)
     if held := found.facts.get("held_out_figures"):  # of the probabilities before

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
-from bigclf.conversion.foreign_rows import as_stream, is_blocked, is_collected, is_in_partitions, is_lazy
+from bigclf.conversion.foreign_rows import as_stream, is_blocked, is_collected, is_column, is_in_partitions, is_lazy
+from bigclf.conversion.tables.raw_rows import table_rows
 from bigclf.data.frames import batch_by_batch, like
 from bigclf.features.values import is_table
+from bigclf.model.model import unknown_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,6 +24,9 @@ def predicted(asked: Asked, data: object) -> object:
     ------
     TypeError : ``data`` is no frame. DataError, SchemaError, ValueError : as of ``Model.predict``.
     """
+    if is_column(data):
+        raise TypeError("predict() without out= needs a data frame, and this is one column, or one row: of a frame, "
+                        "rows are frame.iloc[[0]], and columns frame[[NAME]]")  # fmt: skip
     if is_blocked(data):
         kind = "float" if asked.model.regression else "model.classes_.dtype"
         line = f"X.rechunk({{1: -1}}).map_blocks(model.predict, drop_axis=1, dtype={kind})"
@@ -50,5 +56,10 @@ def _columns(asked: Asked, given: object) -> dict[str, np.ndarray]:
     names = model.plain_columns
     if names and not model.is_raw(data) and {*names} <= {*(getattr(data, "column_names", None) or data.columns)}:
         data = data.select(names) if hasattr(data, "select") else data[names]
+    if model.is_raw(data):
+        block, unknown = table_rows(model.finisher, data, unseen=asked.unseen)
+        if unknown:
+            warnings.warn(unknown_text(unknown), stacklevel=5)
+        return asked.of_block(block)[0]
     values = model.decision_function(data, unseen=asked.unseen)
     return asked.columns(values if values.ndim == 2 else values[:, None])

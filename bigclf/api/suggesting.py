@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from bigclf.conversion.foreign_rows import first_rows, is_collected
 from bigclf.conversion.tables import suggest as tables
+from bigclf.features.values import is_table
+from bigclf.model.model import is_stored
 
 if TYPE_CHECKING:
     from bigclf.conversion.tables.suggest import Suggestion
@@ -33,5 +35,7 @@ def suggest(data: object, label: object = None, **reader: object) -> Suggestion:
     ------
     DataError : there are no rows. SchemaError : there is no column ``label``; an unknown option of the reader.
     """
+    if not (is_collected(data) or is_table(data) or is_stored(data)):
+        raise TypeError(f"suggest looks at files or a table, not at a {type(data).__name__}")
     table = first_rows(data, tables.FIRST_ROWS) if is_collected(data) else data
     return tables.compared(tables.suggest(table, reader, label), table)

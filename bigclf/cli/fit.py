@@ -291,9 +291,7 @@ def fit_showing(data: Stored, keywords: dict[str, Any]) -> Model:
 
     with terminal.usage_errors():
         if "init" in keywords:
-            from bigclf.model.model import load
-
-            keywords = {**keywords, "init": load(keywords["init"])}
+            keywords = {**keywords, "init": columns.model_at(keywords["init"])}
         return fit(data[0] if isinstance(data, list) and len(data) == 1 else data, **keywords)
 
 

@@ -22,6 +22,7 @@ NO_VALUES = ("to", "or", "and", "is", "for", "says", "with", "of", "in", "beside
 OPTION = re.compile(r"(?<![\w-])(--[a-zA-Z][\w-]*)( [^\s,;:?()]+)?")
 GLOB = re.compile(r"[*?[]")
 MAKE_MODELS = ("fit", "calibrate", "forget", "import")
+WHOLE = ("convert", "split", "sweep", "path")  # make a directory, and add nothing to one
 MADE_ANEW = ("calibrate", "evaluate", "report", "export", "import")  # on resume; others keep what is finished
 
 
@@ -83,21 +84,28 @@ def prepare(ctx: click.Context, job: Job, said: dict[str, bool]) -> list[tuple[S
 
 
 def require_possible(steps: list[tuple[Step, click.Context]], resume: bool) -> None:
-    """Refuse at once what a step would refuse after hours of those before it: rows that are not there and that none of
-    them may make, and a file in the place of a result.
+    """Refuse at once what a step would refuse after hours of those before it: rows and models that are not there and
+    that none of them may make, a file in the place of a result, and what an earlier one writes there.
 
     Raises
     ------
-    DataError, RunError : as of the step itself.
+    JobError : a step writes what another one did. DataError, RunError : as of the step itself.
     """
     made = set[str]()
     for step, inner in steps:
+        overwrite = inner.params.get("overwrite", False)
         for path in of(inner.params, *ROWS):
             if not _may_be_made(path, made):
                 columns.is_raw(path)  # opens the first of the files
+        for path in [*models_read(step.command, {**inner.params, "features_of": None})]:
+            if not files.exists(path) and not _may_be_made(path, made):
+                columns.model_at(path)  # says what is wrong
         results = [*results_of(inner)] if _is_made_anew(step) else []
         results += of(inner.params, "model", "report") if step.command == "fit" and not resume else []
-        refuse_existing(results, inner.params.get("overwrite", False))
+        refuse_existing(results, overwrite)
+        whole = results if step.command not in WHOLE or inner.params.get("append") else of(inner.params, "out")
+        if not overwrite and (twice := sorted(made.intersection(whole))):
+            raise JobError(f"{step.place}: {step.command}: an earlier step writes {twice[0]}, too")
         made.update(of(inner.params, *written_by(inner)))
 
 

@@ -60,8 +60,16 @@ Collected: TypeAlias = "DataFrame | Array | LazyFrame | Stream"
 
 def is_collected(data: object) -> TypeGuard[Collected]:
     """Whether ``data`` is a DataFrame in partitions that others hold, or a stream of record batches."""
-    stream = hasattr(data, "__arrow_c_stream__") and not is_table(data)
+    stream = hasattr(data, "__arrow_c_stream__") and not is_table(data) and not is_column(data)
     return is_in_partitions(data) or is_blocked(data) or is_lazy(data) or stream or is_scanned(data)
+
+
+def is_column(data: object) -> bool:
+    """Whether ``data`` are the values of one column, or row: a Series, or an array [n]."""
+    held: Any = data
+    if hasattr(held, "type") and hasattr(held, "null_count"):  # Arrow's
+        return not str(held.type).startswith("struct")
+    return getattr(held, "ndim", 0) == 1 or (hasattr(held, "dtype") and hasattr(held, "to_frame"))
 
 
 def is_scanned(data: object) -> bool:

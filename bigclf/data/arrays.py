@@ -262,7 +262,7 @@ def check(indptr: np.ndarray, indices: np.ndarray, values: np.ndarray, n_feature
 
 def refuse_mapping(X: object) -> None:
     """TypeError for columns by name that are no frame."""
-    if isinstance(X, Mapping):
+    if isinstance(X, Mapping) or getattr(getattr(X, "dtype", None), "names", None):
         raise TypeError("X is a mapping of columns; give a frame, pandas.DataFrame(X), or an array [row, feature]")
 
 

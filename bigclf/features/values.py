@@ -68,6 +68,8 @@ def as_columns(table: object) -> tuple[dict[str, pa.Array], int]:
         pairs = [(str(name), data.iloc[:, k]) for k, name in enumerate(data.columns)]
     else:
         pairs = [(str(name), column) for name, column in data.items()]
+        if single := [name for name, value in pairs if not hasattr(value, "__len__") or isinstance(value, str)]:
+            raise SchemaError("one value where a column of them is meant: [value]", column=single[0])
     if twice := next((name for name, count in Counter(name for name, _ in pairs).items() if count > 1), None):
         raise SchemaError("two columns have this name", column=twice)
     found = {name: _array(name, column) for name, column in pairs}

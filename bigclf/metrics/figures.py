@@ -19,7 +19,6 @@ from bigclf.data.label_lists import with_whole_labels
 from bigclf.data.label_sets import are_sets, n_labels, of_memory
 from bigclf.errors import DataError, MemoryBudgetError
 from bigclf.features.truths import places
-from bigclf.features.values import apart
 from bigclf.maths.block import Block
 from bigclf.maths.deltas import n_bytes
 from bigclf.methods import METHODS
@@ -27,7 +26,7 @@ from bigclf.metrics.kinds import Figures, LabelFigures, f1_of, rows_trained_on
 from bigclf.metrics.label_figures import LabelsEvaluation, PartialLabels
 from bigclf.model.explanations import giving_away
 from bigclf.model.model import PIECE_BYTES, Model, is_stored, require_same_columns, unseen_text
-from bigclf.model.raw_input import BadRows, as_shards, labels_of_table, left_out, refuse_labels
+from bigclf.model.raw_input import BadRows, as_shards, label_apart, labels_of_table, left_out, refuse_labels
 from bigclf.progress import Watcher, watcher
 from bigclf.texts import card, grid
 from bigclf.units import format_bytes, parse_bytes
@@ -254,7 +253,7 @@ def evaluate_in_memory(model: Model, data: object, y: object = None, verb: str =
     TypeError : there are no labels, and ``verb`` takes them so; and what ``evaluate`` raises.
     """
     if isinstance(y, str):
-        data, y = apart(data, y)
+        data, y = label_apart(model, data, y)
     if y is None and model.is_raw(data):
         y = labels_of_table(model, data)
     if y is None:

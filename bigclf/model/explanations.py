@@ -11,11 +11,12 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NotRequired, Required, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, Required, TypeAlias, TypedDict
 
 import numpy as np
 
 from bigclf import files
+from bigclf.conversion.tables.raw_rows import table_rows
 from bigclf.data.arrays import counted_from
 from bigclf.data.dataset import Stored, as_trained
 from bigclf.errors import DataError, RunError
@@ -25,11 +26,13 @@ from bigclf.features.encode import (
     collisions_text,
     hashed_names,
     hashed_signs,
+    is_columns,
     report,
     term_of_features,
 )
 from bigclf.features.encode import names_of as column_names
 from bigclf.features.truths import places
+from bigclf.features.values import is_table, n_rows_of
 from bigclf.maths.block import Block, explicit_values
 from bigclf.methods import METHODS
 from bigclf.progress import Watcher, watcher
@@ -461,8 +464,8 @@ def explain_row(
 
     Parameters
     ----------
-    row : a dict feature -> value, a pair (features, values), a matrix or array of one row, or a pandas Series, by its
-        names where the model has names of columns.
+    row : a dict feature -> value, a pair (features, values), a matrix or array of one row; or by the names of columns,
+        where the model has such, a dict, a pandas Series or a frame of one row.
     top : how many entries, those that move the score the most.
     only : the label of a class, or a list of labels; None is the one that the model says, of several labels a row all
         that it says, the greatest score first, or where it says none that with the greatest score.
@@ -472,15 +475,16 @@ def explain_row(
     -------
     dict : ``prediction`` (of several labels a row a list), ``class`` (that the score is for; None: numbers), ``score``
     = ``bias`` + the sum of ``contribution`` over all entries, ``entries`` (dicts ``feature, number, name, value,
-    weight, contribution``), ``others`` (the sum over entries not listed), ``unknown`` (entries of features that the
-    model does not know), ``warnings``, ``notes``. Of several labels a row, or where a list is asked for, also ``each``:
-    dicts of ``class``, ``score``, ``bias``, ``entries`` and ``others``, the first of which stands above, too.
+    weight, contribution``), ``others`` (the sum over entries not listed), ``unknown`` (entries of features, and
+    categories, that the model does not know), ``warnings``, ``notes``. Of several labels a row, or where a list is
+    asked for, also ``each``: dicts of ``class``, ``score``, ``bias``, ``entries`` and ``others``, the first of which
+    stands above, too.
     """
     if model.voted:
         raise RunError("a voted perceptron decides by the votes of many vectors: no entry adds a number of its own")
-    features, values = entries_of(model.row_by_names(row))
+    features, values, unknown = entries_by_name(model, row)
     inside = (features >= 0) & (features < model.n_features)
-    unknown = int(features.size - inside.sum())
+    unknown += int(features.size - inside.sum())
     features, values = features[inside], values[inside]
     weights = model.weights_of(features)
     scores = weights @ values + model.intercept_
@@ -524,9 +528,41 @@ def _greatest_first(model: Model, scores: np.ndarray) -> list[object]:
     return labels
 
 
+def entries_by_name(model: Model, row: object) -> tuple[np.ndarray, np.ndarray, int]:
+    """The same as of ``entries_of`` of a row that may have names of columns, and how many of its categories the model
+    does not know.
+
+    Raises
+    ------
+    SchemaError, DataError : a raw column that is missing, or cannot be read. ValueError : more rows than one.
+    """
+    table = _raw_row(row) if is_columns(model.features) else None
+    if table is None:
+        return *entries_of(model.row_by_names(row)), 0
+    if (count := n_rows_of(table)) != 1:
+        raise ValueError(f"one row at a time, not {count}")
+    block, unknown = table_rows(model.finisher, table)
+    return block.indices.astype(np.int64), explicit_values(block).astype(np.float64), unknown
+
+
+def _raw_row(row: object) -> object:
+    """A row of raw columns as a table of one row; None where it has no names."""
+    held: Any = row
+    if hasattr(row, "iloc") and not hasattr(row, "columns"):  # a Series
+        held = dict(zip(held.index, held.tolist(), strict=True))
+    if not isinstance(held, Mapping):
+        return held if is_table(held) else None
+    if hasattr(held, "tocsr") or not held or not all(isinstance(name, str) for name in held):
+        return None
+    columns = all(hasattr(value, "__len__") and not isinstance(value, str) for value in held.values())
+    return held if columns else {name: [value] for name, value in held.items()}
+
+
 def entries_of(row: object) -> tuple[np.ndarray, np.ndarray]:
     """Features int64 [m] and values float64 [m] of a row as ``explain_row`` and ``Scorer`` take it."""
     if isinstance(row, Mapping):
+        if named := next((key for key in row if isinstance(key, str)), None):
+            raise ValueError(f"{named!r} is no number of a feature, and the model has no names of columns")
         return np.fromiter(row.keys(), np.int64, len(row)), np.fromiter(row.values(), np.float64, len(row))
     if isinstance(row, tuple):
         features, values = np.asarray(row[0], np.int64), np.asarray(row[1], np.float64)

@@ -19,7 +19,7 @@ import re
 import struct
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, TypeGuard
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, TypeGuard, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -472,9 +472,11 @@ class Model:
         require_same_columns(self, dataset)
 
     def row_by_names(self, row: object) -> object:
-        """One row as it is, a pandas Series with names in the order of the model's columns; ValueError: its names are
-        others."""
-        mine, index = self.plain_columns, list(getattr(row, "index", ())) if hasattr(row, "iloc") else []
+        """One row as it is, a pandas Series or a dict with names in the order of the model's columns; ValueError: its
+        names are others."""
+        mine, held = self.plain_columns, cast("Any", row)
+        by_name = isinstance(row, Mapping) and not hasattr(row, "tocsr")
+        index = list(held if by_name else held.index) if by_name or hasattr(row, "iloc") else []
         if mine is None or hasattr(row, "columns") or not index or not all(isinstance(name, str) for name in index):
             self.require_names(row)
             return row
@@ -482,7 +484,8 @@ class Model:
             raise ValueError(f"X has {twice[0]!r} {index.count(twice[0])} times")
         if sorted(index) != sorted(mine):
             require_same_names(mine, index, "row[model.plain_columns]")
-        return np.asarray(row, np.float64)[[index.index(name) for name in mine]]
+        found = np.asarray([*held.values()] if by_name else row, np.float64)
+        return found[[index.index(name) for name in mine]]
 
     def _score_raw(self, data: object, unseen: str | None) -> np.ndarray:
         nothing = np.empty((0, self.intercept_.size))

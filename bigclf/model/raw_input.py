@@ -417,6 +417,24 @@ def may_be_bad(model: Model, data: object) -> bool:
     return is_stored(data) and bool(model.is_raw(data) or text_format(model, data))
 
 
+def label_apart(model: Model, table: object, name: str) -> tuple[object, object]:
+    """A table's rows, and the labels in its column ``name``: read as those that the model learned, where that is
+    their column.
+
+    Raises
+    ------
+    TypeError : the model's features are made of that column. SchemaError : it is not there. DataError : naming the row
+    of a bad one.
+    """
+    spec = model.finisher.spec if model.is_raw(table) else None
+    if name in ((model.plain_columns or ()) if spec is None else spec.columns):
+        known = "" if spec is None or spec.label is None else f"; its label is {spec.label.column!r}"
+        raise TypeError(f"y names {name!r}, of which the model's features are made{known}")
+    if spec is not None and spec.label is not None and name == spec.label.column:
+        return table, labels_of_table(model, table)
+    return values.apart(table, name)
+
+
 def refuse_labels(model: Model, data: Stored, y: object) -> None:
     """TypeError where labels are given beside files, which have their own; their column may be named."""
     spec = model.finisher.spec.label if model.is_raw(data) else None

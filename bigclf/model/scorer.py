@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bigclf.compiled.jit import kernel
-from bigclf.model.explanations import entries_of
+from bigclf.model.explanations import entries_by_name, entries_of
 
 if TYPE_CHECKING:
     from bigclf.model.model import Model
@@ -53,8 +53,8 @@ class Scorer:
     """Scores single rows of a model; made by ``Model.scorer()``. One thread at a time may use it.
 
     A row is a dict feature -> value, a pair (features, values) of sequences or arrays (int64 and float64 are the
-    fastest), a sparse matrix of one row, an array [d], or a pandas Series, which is read by its names where the model
-    has names of columns.
+    fastest), a sparse matrix of one row, an array [d], or a pandas Series or a dict, which are read by their names
+    where the model has names of columns. Raw columns are made features as ``Model.encode`` does it: a millisecond.
 
     Parameters
     ----------
@@ -79,9 +79,11 @@ class Scorer:
         ------
         ValueError : a feature that the model does not know, or a row that is none.
         """
-        if not isinstance(row, dict | tuple | np.ndarray):  # each row counts
-            row = self._model.row_by_names(row)
-        features, values = entries_of(row)
+        named = not isinstance(row, tuple | np.ndarray | dict) or isinstance(next(iter(row), 0), str)
+        features, values, lost = entries_by_name(self._model, row) if named else (*entries_of(row), 0)
+        if lost and self._strict:
+            raise ValueError(f"{lost} of the row's categories are none that the model knows; unseen='ignore' counts "
+                             "them as zero")  # fmt: skip
         if self._model.voted:
             return self._voted(features, values)
         out = np.empty(self._bias.size)

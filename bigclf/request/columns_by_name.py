@@ -7,11 +7,16 @@ and of others a spec is proposed, as ``bigclf.suggest`` does.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import logging
-from collections.abc import Mapping
+import numbers
+from collections.abc import Mapping, Set
 from typing import Any, cast
 
+import numpy as np
+
 from bigclf import files
+from bigclf.conversion.foreign_rows import is_column
 from bigclf.conversion.tables.plain import are_plain, has_vectors, is_plain
 from bigclf.conversion.tables.reading import Place, are_raw, format_by_look, is_partitioned, places
 from bigclf.conversion.tables.suggest import is_label, of_table, suggest, which_label
@@ -22,10 +27,23 @@ from bigclf.errors import SchemaError
 from bigclf.features import values
 from bigclf.features.spec import Label, parse
 from bigclf.files.formats import COLUMNS
-from bigclf.model.model import is_stored
+from bigclf.model.model import Model, is_stored
 from bigclf.request.request import Request
 
 log = logging.getLogger("bigclf")
+HOLD_NO_ROWS = (Model, numbers.Number, bytes, Set, type(None))
+
+
+def refuse_no_rows(data: object, y: object) -> None:
+    """TypeError for one column where rows are meant, and for what holds no rows at all."""
+    if is_column(data) and not is_column(y) and (values.is_table(y) or getattr(y, "ndim", 0) == 2):
+        raise TypeError("X is one column and y has several: the rows come first, fit(X, y)")
+    if is_column(data) and not isinstance(data, np.ndarray):  # whose shape is told later
+        raise TypeError("X is one column: rows are a frame, such as frame[[NAME]], or an array [row, feature]")
+    if isinstance(data, HOLD_NO_ROWS) or inspect.isroutine(data):
+        what = "None" if data is None else f"a {type(data).__name__}"
+        raise TypeError(f"X is {what}: rows are files (a path, a glob, a list of them), a table, or an"
+                        " array [row, feature]")  # fmt: skip
 
 
 def refuse_label_among(of: object, y: object) -> None:

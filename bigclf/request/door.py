@@ -36,7 +36,7 @@ from bigclf.features.spec import parse
 from bigclf.model.model import Model, is_stored
 from bigclf.model.raw_input import BadRows, have_several_labels, of_columns
 from bigclf.request.bad_rows_of_tables import without_bad_rows
-from bigclf.request.columns_by_name import by_name, refuse_label_among
+from bigclf.request.columns_by_name import by_name, refuse_label_among, refuse_no_rows
 from bigclf.request.request import Request
 from bigclf.training.records.run_directory import features_before
 
@@ -296,6 +296,7 @@ def open_rows(request: Request) -> Iterator[tuple[Found, Request]]:
         none. DataError, SchemaError : raw rows that cannot be made features.
     """
     with contextlib.ExitStack() as stack:
+        refuse_no_rows(request.data, request.y)
         if is_collected(request.data):
             request = stack.enter_context(_written_down(request))
         refuse_label_among(request.data, request.y)

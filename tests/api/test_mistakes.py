@@ -446,3 +446,49 @@ def test_a_path_tells_what_fit_tells_of_the_data(tmp_path, caplog):
     os.remove(found.files[1])
     bigclf.path(str(tmp_path / "s"), C=[0.1, 1], progress=False)
     assert "1 of" in caplog.text and "shards that the manifest lists is not there" in caplog.text
+
+
+def test_what_holds_no_rows_is_called_so():
+    frame = pd.DataFrame({"a": X[:, 0], "w": np.where(X[:, 1] > 0, "u", "v"), "y": Y})
+    model = bigclf.fit(frame, y="y", algo="pa1", progress=False)
+    for rows, labels in ((frame["y"], frame), (frame["y"], X), (Y, frame), (Y, X), (pl.Series(Y), frame)):
+        assert "the rows come first, fit(X, y)" in message(TypeError, bigclf.fit, rows, labels, progress=False)
+    for rows in (frame["a"], pl.Series(X[:, 0]), pa.chunked_array([X[:, 0]])):
+        assert "X is one column: rows are a frame" in message(TypeError, bigclf.fit, rows, Y, progress=False)
+        assert "this is one column, or one row" in message(TypeError, bigclf.predict, model, rows)
+    assert "this is one column, or one row" in message(TypeError, bigclf.predict, model, frame.iloc[0])
+    for thing, what in ((model, "a Model"), (3, "a int"), (None, "None"), ({1, 2}, "a set"), (message, "a function")):
+        assert f"X is {what}: rows are files" in message(TypeError, bigclf.fit, thing, progress=False)
+        assert f"X is {what}: rows" in message(TypeError, bigclf.sweep, thing, grid={"C": [1]}, progress=False)
+    assert "looks at files or a table, not at a Model" in message(TypeError, bigclf.suggest, model)
+    told = message(SchemaError, model.predict, {"a": 1.0, "w": "u"})
+    assert "column a: one value where a column of them is meant: [value]" in told
+    records = np.array([(0.5, 1)], [("a", float), ("y", int)])
+    assert "give a frame, pandas.DataFrame(X)" in message(TypeError, bigclf.fit, records, [1], progress=False)
+
+
+def test_the_label_to_measure_by_is_no_feature_and_is_read_as_the_model_learned_it():
+    frame = pd.DataFrame({"a": X[:, 0], "w": np.where(X[:, 1] > 0, "u", "v"), "y": np.where(X[:, 0] > 0, "Yes", "no")})
+    spec = {"features": [{"numeric": ["a"]}, {"categorical": ["w"]}], "label": {"column": "y", "lowercase": True}}
+    model = bigclf.fit(frame, features=spec, algo="lbfgs", progress=False)
+    plain = bigclf.fit(frame[["a"]], frame["y"], algo="lbfgs", progress=False)
+    assert bigclf.evaluate(model, frame, "y").accuracy == bigclf.evaluate(model, frame).accuracy > 0.9
+    assert str(bigclf.calibrate(model, frame, "y").calibration) == str(bigclf.calibrate(model, frame).calibration)
+    for verb in (bigclf.evaluate, bigclf.calibrate):
+        told = message(TypeError, verb, model, frame, "w")
+        assert "y names 'w', of which the model's features are made; its label is 'y'" in told
+        assert "y names 'a', of which the model's features are made" in message(TypeError, verb, plain, frame, "a")
+
+
+def test_predictions_of_a_frame_warn_of_categories_that_the_model_does_not_know():
+    frame = pd.DataFrame({"a": X[:, 0], "w": np.where(X[:, 1] > 0, "u", "v"), "y": Y})
+    model = bigclf.fit(frame, y="y", algo="pa1", progress=False)
+    other = frame.assign(w="new")
+    for rows in (other, pl.DataFrame(other), pa.table(other), pl.DataFrame(other).lazy()):
+        with pytest.warns(UserWarning, match="60 cells hold categories that the model does not know"):
+            found = bigclf.predict(model, rows)
+        assert list(found["prediction"]) == list(model.predict(other)) or isinstance(rows, pa.Table)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert list(bigclf.predict(model, frame)["prediction"]) == list(model.predict(frame))
+    assert "'new' is not a category" in message(DataError, bigclf.predict, model, other, unseen="error")

@@ -5,13 +5,15 @@ import re
 import shlex
 
 import click
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import bigclf
 from bigclf.cli import main
 from bigclf.cli.jobs.steps import Job, JobError, read_job
 from bigclf.cli.run import make_context, require_possible
-from bigclf.errors import DataError, RunError
+from bigclf.errors import BigclfError, DataError, RunError
 
 GOOD = """\
 name: a9a
@@ -276,6 +278,7 @@ def test_rows_that_a_step_may_make_are_not_looked_for_before(tmp_path, monkeypat
         (tmp_path / f"texts/c{k}").mkdir(parents=True)
         (tmp_path / f"texts/c{k}/a.txt").write_text("a word\n")
     (tmp_path / "d.json").write_text('{"rows": [{"y": 1, "a": 2}, {"y": 0, "a": 3}]}')
+    bigclf.fit(np.eye(2), [0, 1], algo="pa1", progress=False).save("m")
     made = "  - convert: {sources: t1.svm, out: s-1}\n  - convert: {sources: t2.svm, out: out/s-2}\n"
     made += "  - predict: {model: m, data: t1.svm, output: preds/x.csv}\n"
     good = ("s-*/part-*.parquet", "out/s-?", "out", f"file://{tmp_path}/s-1", "preds", "s-1")  # made, and there:
@@ -287,13 +290,41 @@ def test_rows_that_a_step_may_make_are_not_looked_for_before(tmp_path, monkeypat
         (tmp_path / "job.yaml").write_text(f"steps:\n{made}  - fit: {{data: '{data}', output: m2, label: y}}\n")
         with pytest.raises(DataError, match="no data file matches"):
             require_possible(steps_of("job.yaml"), resume=False)
-    for there in ("m", "m.html"):
+    for there in ("m3", "m3.html"):
         (tmp_path / there).touch()
-        (tmp_path / "job.yaml").write_text("steps:\n  - fit: {data: t1.svm, output: m, report: m.html}\n")
+        (tmp_path / "job.yaml").write_text("steps:\n  - fit: {data: t1.svm, output: m3, report: m3.html}\n")
         with pytest.raises(RunError, match=f"{there} already exists"):
             require_possible(steps_of("job.yaml"), resume=False)
         require_possible(steps_of("job.yaml"), resume=True)
         (tmp_path / there).unlink()
+
+
+@pytest.mark.parametrize(("steps", "told"), [
+    ("- fit: {data: t.svm, output: m}\n- evaluate: {model: n, data: t.svm}", "n: no such file"),
+    ("- calibrate: {model: n, data: t.svm, output: n}\n- evaluate: {model: n, data: t.svm}", "n: no such file"),
+    ("- fit: {data: t.svm, output: m, init: n}", "n: no such file"),
+    ("- fit: {data: t.svm, output: m}\n- evaluate: {model: m, data: t.svm, output: e}\n"
+     "- report: {run: m, output: e}", "job.yaml, line 4: report: an earlier step writes e, too"),
+    ("- fit: {data: t.svm, output: m}\n- fit: {data: t.svm, output: m}", "fit: an earlier step writes m, too"),
+    ("- convert: {sources: t.svm, out: s}\n- convert: {sources: t.svm, out: s}", "convert: an earlier step writes s"),
+    ("- fit: {data: t.svm, output: m}\n- predict: {model: m, data: t.svm, output: p}\n"
+     "- predict: {model: m, data: u.svm, output: p}\n- calibrate: {model: m, data: t.svm, output: n}\n"
+     "- evaluate: {model: n, data: t.svm}\n- convert: {sources: t.svm, out: s}\n"
+     "- convert: {sources: t.svm, out: s, append: true}", None),
+])  # fmt: skip
+def test_models_that_nobody_makes_and_results_made_twice_end_a_job_before_its_first_step(
+    tmp_path, monkeypatch, steps, told
+):
+    monkeypatch.chdir(tmp_path)
+    for name in ("t.svm", "u.svm"):
+        (tmp_path / name).write_text("1 1:1\n-1 2:1\n" * 9)
+    (tmp_path / "job.yaml").write_text(f"steps:\n{steps}\n")
+    if told is None:
+        return require_possible(steps_of("job.yaml"), resume=False)
+    with pytest.raises(BigclfError) as caught:
+        require_possible(steps_of("job.yaml"), resume=False)
+    assert told in str(caught.value)
+    assert sorted(os.listdir(tmp_path)) == ["job.yaml", "t.svm", "u.svm"]
 
 
 def steps_of(path):

@@ -95,6 +95,46 @@ def test_a_row_that_is_a_series_is_read_by_its_names(tmp_path):
                     call(strange)
 
 
+def test_a_row_as_a_dict_is_read_by_its_names():
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(50, 2)), columns=["a", "b"])
+    model = bigclf.fit(frame, frame["a"] > 0, algo="pa1", epochs=1, progress=False)
+    expected = model.decision_function(frame)[7]
+    given = frame.iloc[7].to_dict()
+    for row in (given, {"b": given["b"], "a": given["a"]}):
+        assert model.scorer()(row) == pytest.approx(expected) == model.explain_row(row, only=True)["score"]
+    with pytest.raises(ValueError, match="missing 'b'"):
+        model.scorer()({"a": 1.0})
+    plain = bigclf.fit(frame.to_numpy(), frame["a"] > 0, algo="pa1", epochs=1, progress=False)
+    for call in (plain.scorer(), plain.explain_row):
+        with pytest.raises(ValueError, match="'a' is no number of a feature, and the model has no names of columns"):
+            call(given)
+
+
+def test_a_row_of_raw_columns_is_read_by_their_names():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=80), "w": rng.choice(["u", "v", "z"], 80), "n": rng.integers(0, 3, 80)})
+    y = (frame["a"] > 0) ^ (frame["w"] == "u")
+    model = bigclf.fit(frame, y, features={"features": [{"numeric": ["a"]}, {"categorical": ["w", "n"]}]},
+                       algo="lbfgs", progress=False)  # fmt: skip
+    score, expected = model.scorer(), model.decision_function(frame)
+    for k in range(12):
+        row = frame.iloc[k]
+        for given in (row, row[::-1], row.to_dict(), frame.iloc[[k]], pa.table(frame.iloc[[k]])):
+            assert score(given) == pytest.approx(expected[k]) == model.explain_row(given, only=True)["score"]
+        assert score.predict(row) == model.predict(frame)[k]
+    named = {entry["name"] for entry in model.explain_row(row)["entries"]}
+    assert named <= {"a", *(f"w={c}" for c in "uvz"), *(f"n={c}" for c in range(3))} and len(named) == 3
+    other = row.to_dict() | {"w": "new"}
+    assert model.explain_row(other)["unknown"] == 1 and model.explain_row(row)["unknown"] == 0
+    assert model.scorer("ignore")(other) == pytest.approx(model.decision_function(pd.DataFrame([other]))[0])
+    with pytest.raises(ValueError, match="1 of the row's categories are none that the model knows"):
+        score(other)
+    with pytest.raises(ValueError, match="one row at a time, not 2"):
+        score(frame.iloc[:2])
+    with pytest.raises(bigclf.errors.SchemaError, match="column n: there is no such column"):
+        score({"a": 1.0, "w": "u"})
+
+
 def test_names_that_count_are_places_and_a_name_twice_is_told():
     assert are_counted(["f01", "f02", "f03"]) and are_counted(["0", "1"]) and are_counted(["x1"])
     assert not are_counted(["f1", "f3"]) and not are_counted(["f2", "f3"]) and not are_counted(["a", "b"])

@@ -316,6 +316,13 @@ def features_of(
     return parse({"label": label, "features": entries, "hash_bits": said.get("hash_bits"), "reader": reader})
 
 
+def model_at(path: str) -> Model:
+    """The model in a file; ModelFormatError: there is none."""
+    from bigclf.model.model import load
+
+    return load(path)
+
+
 def _of(path: str) -> Model | Dataset:
     """The model or the dataset at ``path``.
 
@@ -327,9 +334,7 @@ def _of(path: str) -> Model | Dataset:
     from bigclf.features.encode import is_columns
 
     if files.exists(path) and not files.is_directory(path) and not path.endswith(".parquet"):
-        from bigclf.model.model import load
-
-        found: Model | Dataset = load(path)
+        found: Model | Dataset = model_at(path)
     else:
         from bigclf.data.dataset import Dataset
 

@@ -125,7 +125,12 @@ def blocks_of(finisher: Finisher, data: object, unseen: str = "ignore") -> Itera
 
 
 def table_block(finisher: Finisher, data: object, first: int = 0, unseen: str = "ignore") -> Block:
-    """The rows of a table in memory.
+    """The rows of a table in memory; errors as of ``table_rows``."""
+    return table_rows(finisher, data, first, unseen)[0]
+
+
+def table_rows(finisher: Finisher, data: object, first: int = 0, unseen: str = "ignore") -> tuple[Block, int]:
+    """The rows of a table in memory, and how many of their categories are not known.
 
     Raises
     ------
@@ -137,9 +142,10 @@ def table_block(finisher: Finisher, data: object, first: int = 0, unseen: str = 
     if found.bad:
         row, reason = min(found.bad.items())
         raise DataError(reason, row=first + row)
-    if unseen == "error" and (place := first_unknown(finisher, columns, finisher.unknown(found))):
+    unknown = finisher.unknown(found)
+    if unseen == "error" and (place := first_unknown(finisher, columns, unknown)):
         raise DataError(place[1], row=first + place[0])
-    return block_of(finisher, found)
+    return block_of(finisher, found), unknown[0].size
 
 
 def block_of(finisher: Finisher, found: Extracted) -> Block:
