@@ -32,7 +32,7 @@ OK, WARNING, BAD = "ok", "warning", "bad"
 COLOURS = {OK: "green", WARNING: "yellow", BAD: "red"}
 LONG_TTL = 60.0  # seconds; a frozen worker is dropped after one to two times worker-ttl
 CLOCK_SECONDS = 5.0  # a clock that is further off makes times hard to compare
-KERNEL_SECONDS = 900.0
+KERNEL_SECONDS = 300.0  # without anything new; all of them take a busy machine as long as they take
 COMPILER_SECONDS = 60.0  # for one small function
 BUSY = "the machine is busy with other things, or frozen"
 REINSTALL = "reinstall numba, llvmlite and numpy in an environment of their own"
@@ -221,7 +221,7 @@ def _prepared(note: str) -> Prepared | Check:
         return Check(
             BAD,
             "kernels",
-            f"not compiled within {format_seconds(KERNEL_SECONDS)}",
+            f"nothing more was compiled within {format_seconds(KERNEL_SECONDS)}",
             f"{BUSY}; what is compiled by now is kept",
         )
     except ValueError:
@@ -238,24 +238,29 @@ def _heard(words: list[str], show: Callable[[str], None]) -> subprocess.Complete
 
     Raises
     ------
-    subprocess.TimeoutExpired : it took longer than ``KERNEL_SECONDS``, and was ended.
+    subprocess.TimeoutExpired : it told of nothing new for ``KERNEL_SECONDS``, and was ended.
     """
-    late = threading.Event()
+    late, over, news = threading.Event(), threading.Event(), threading.Event()
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
 
-        def end() -> None:
+        def watch() -> None:
+            while news.wait(KERNEL_SECONDS):
+                news.clear()
+                if over.is_set():
+                    return
             late.set()
             child.kill()
 
-        timer = threading.Timer(KERNEL_SECONDS, end)
-        timer.daemon = True
-        timer.start()
+        threading.Thread(target=watch, daemon=True).start()
         assert child.stdout is not None and child.stderr is not None
-        others = []
+        others, last = list[str](), ""
         try:
             for line in child.stderr:  # what it says on stdout is one short line at its end
                 if SO_FAR.match(line):
                     show(line.strip())
+                    if line != last:
+                        news.set()
+                    last = line
                 else:
                     others.append(line)
             out = child.stdout.read()
@@ -263,7 +268,8 @@ def _heard(words: list[str], show: Callable[[str], None]) -> subprocess.Complete
             child.kill()
             raise
         finally:
-            timer.cancel()
+            over.set()
+            news.set()
     if late.is_set():
         raise subprocess.TimeoutExpired(words, KERNEL_SECONDS)
     return subprocess.CompletedProcess(words, child.returncode, out, "".join(others))

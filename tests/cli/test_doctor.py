@@ -141,9 +141,26 @@ def test_what_is_compiled_is_told_meanwhile(monkeypatch, capsys):
     with doctor._steps_shown("compiling") as (every, show):
         doctor._heard([sys.executable, "-c", TELLS], show)
     assert every < 1 and "1/2" in capsys.readouterr().err
-    monkeypatch.setattr(doctor, "KERNEL_SECONDS", 0.2)
+
+
+STEPS = r"""
+import sys, time
+for k in range(int(sys.argv[1])):
+    sys.stderr.write(f"so far {k if k < int(sys.argv[2]) else 0} of 9 steps: 4 kernels compiled, 0 found\n")
+    sys.stderr.flush()
+    time.sleep(0.5)
+"""
+
+
+def test_compiling_ends_where_nothing_new_is_compiled_however_long_all_of_it_takes(monkeypatch):
+    def heard(*words):
+        return doctor._heard([sys.executable, "-c", STEPS, *words], lambda line: None)
+
+    monkeypatch.setattr(doctor, "KERNEL_SECONDS", 6.0)
+    assert heard("14", "14").returncode == 0  # seven seconds, and each half a second something
+    monkeypatch.setattr(doctor, "KERNEL_SECONDS", 1.0)
     with pytest.raises(subprocess.TimeoutExpired):
-        doctor._heard([sys.executable, "-c", "import time; time.sleep(600)"], show)
+        heard("1200", "1")  # the same line again and again
 
 
 @pytest.mark.parametrize(
