@@ -215,7 +215,8 @@ def followed(request: Request) -> Path:
         prepared = prepare(request, found, link, peak)
         source, (settings,), (options,) = prepared.source, prepared.settings, request.check()
         for told in source.warnings:
-            log.warning("%s", told)
+            if told not in source.said:
+                log.warning("%s", told)
         options["epochs"] = options["epochs"] or default_epochs(METHODS[algo], source.learnable[0])
         shape = prepared.shape | {"reads": options["epochs"] + 1}
         if request["within"] is not None:

@@ -10,7 +10,7 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 import numpy as np
@@ -41,6 +41,7 @@ from bigclf.data.predictions import (
 )
 from bigclf.errors import DataError, RunError
 from bigclf.features.arrow import null_where_nan
+from bigclf.features.values import is_table
 from bigclf.files.apart import keep_apart
 from bigclf.metrics.figures import row_groups
 from bigclf.model.model import Model, as_model, is_stored, unknown_text, unseen_text
@@ -139,6 +140,7 @@ def predict(
         return frames.predicted(asked, data)
     if not isinstance(out, str | os.PathLike):
         raise TypeError(f"out is the place to write to: predict(model, data, out); not a {type(out).__name__}")
+    data = _named(data)
     if not is_stored(data):
         raise TypeError("out is for predictions of files; those of rows in memory are returned: predict(model, data)")
     place, as_one = [str(out)], is_one_file(str(out))
@@ -162,6 +164,15 @@ def predict(
     for text in warned:
         warnings.warn(text, stacklevel=2)
     return result
+
+
+def _named(data: object) -> object:
+    """Paths in a set, an array or what is gone through once as a list; anything else as it is."""
+    if is_stored(data) or is_table(data) or hasattr(data, "columns") or not isinstance(data, Iterable):
+        return data
+    rest = iter(data)
+    first = next(rest, None)
+    return [first, *rest] if isinstance(first, str | os.PathLike) else data
 
 
 def _in_directory(

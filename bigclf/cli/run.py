@@ -116,7 +116,8 @@ def _may_be_made(path: str, made: set[str]) -> bool:
     parts = path.removeprefix("file://").partition("#")[0].split("/")
     fixed = files.absolute("/".join(itertools.takewhile(lambda part: not GLOB.search(part), parts)))
     places = [files.absolute(place) for place in made if not files.is_remote(place)]
-    return any(fixed == place or files.is_below(fixed, place) or files.is_below(place, fixed) for place in places)
+    within = files.join(fixed, "a file")  # a link may name the same place
+    return any(files.is_below(within, place) or files.is_below(place, fixed) for place in places)
 
 
 def carry_out(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 import click
 
+from bigclf import files
 from bigclf.cli.shared import terminal
 from bigclf.errors import BigclfError, DataError
 from bigclf.units import format_bytes, format_count, format_seconds, plural
@@ -149,8 +150,8 @@ def _check(pipe: Connection, data: list[str], columns: Mapping[str, str] | None)
     pipe.send(("start", {"n_rows": dataset.n_rows, "task": "rows"}))
     rows = nnz = 0
     faults = [f"{text}: fit and others work without it; {_anew(dataset)}" for text in dataset.damaged]
-    faults += [f"{text}: put back what is missing, or write a manifest of what is there: {anew(dataset)}"
-               for text in dataset.lost]  # fmt: skip
+    faults += [f"{text}: put back what is missing, or write a manifest of what is there: {anew(directory)}"
+               for text, directory in dataset.lost.items()]  # fmt: skip
     for file, row_group in dataset.places():
         pipe.send(("at", f"{dataset.files[file]}, row group {row_group}"))
         try:
@@ -177,4 +178,4 @@ def _anew(dataset: Dataset) -> str:
     from bigclf.data.dataset import anew
 
     return ("`bigclf convert SOURCE... OUT --overwrite` writes it again with the shards; without the sources, run "
-            f"{anew(dataset)} (it then no longer names them)")  # fmt: skip
+            f"{anew(files.parent_directory(dataset.files[0]))} (it then no longer names them)")  # fmt: skip

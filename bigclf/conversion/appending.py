@@ -41,9 +41,9 @@ def there(out: files.PathLike) -> Dataset | None:
     names = files.list_directory(out)
     if MANIFEST in names:
         found = Dataset(out, warn=False)
-        if found.lost:
-            raise DataError(f"{found.lost[0]}; put back what is missing, or write a manifest of what is there: "
-                            + anew(found))  # fmt: skip
+        for told, directory in found.lost.items():
+            raise DataError(f"{told}; put back what is missing, or write a manifest of what is there: "
+                            + anew(directory))  # fmt: skip
         return found
     if any(not name.startswith(".") and name != files.UNFINISHED for name in names):
         raise RunError(f"{files.base_name(out)!r} holds no shards that bigclf wrote; nothing can be appended to it")

@@ -196,7 +196,7 @@ class Dataset:
     digest : hex; the same only for the same files, columns and cut.
     warnings : what a user should know before training; said : those of them that were logged already.
     damaged : those of them that say what is damaged beside the files, which rows are read without; lost : that shards
-        are gone.
+        are gone, each with the directory.
     report : figures of the conversion that made the files; else empty.
     conversion : of files that were converted by a version that notes it ``sources`` (marks of what they were made of),
         ``part`` ([share, held out] of their rows, or None), ``warnings`` and ``report``; else empty.
@@ -240,12 +240,12 @@ class Dataset:
         self.damaged: list[str] = []
         self._damaged_in_cache: list[str] = []
         self._unread: list[str] = []
-        self.lost: list[str] = []
+        self.lost: dict[str, str] = {}
         self._takes_part = False  # rows of weight 0 are left out
         self.feature_ids: FeatureIds | None = None
         self.nnz = sys.maxsize  # not known yet
         known = self._remembered() or self._described()
-        self.lost += self._lost_of_several()
+        self.lost |= self._lost_of_several()
         self._take(known)
         self.said: list[str] = []
         if warn:
@@ -550,7 +550,7 @@ class Dataset:
                 if not told or not self._matches(manifest["files"]):
                     if not prefix:
                         mine = zip(map(files.base_name, self.files), self.fingerprints, strict=True)
-                        self.lost = _lost(directory, [*mine], manifest["files"])
+                        self.lost = dict.fromkeys(_lost(directory, [*mine], manifest["files"]), directory)
                     continue
                 table = shards.read_table(files.join(directory, prefix + CHUNK_TABLE), list(Chunks._fields))
                 chunks = Chunks(*(table[name] for name in Chunks._fields))
@@ -616,15 +616,16 @@ class Dataset:
         mine = [(files.base_name(p), f.size, f.footer) for p, f in zip(self.files, self.fingerprints, strict=True)]
         return mine == [(entry["name"], entry["size"], entry["footer"]) for entry in listed]
 
-    def _lost_of_several(self) -> list[str]:
-        """The warnings of several directories, each with a manifest of its own."""
+    def _lost_of_several(self) -> dict[str, str]:
+        """The warnings of several directories, each with a manifest of its own, and of which each is."""
         there: dict[str, list[tuple[str, files.Fingerprint]]] = {}
         for path, found in zip(self.files, self.fingerprints, strict=True):
             there.setdefault(files.parent_directory(path), []).append((files.base_name(path), found))
-        lost = []
+        lost = dict[str, str]()
         for directory, mine in there.items() if 1 < len(there) <= MOST_DIRECTORIES else ():
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError, DataError):  # it has none of ours
-                lost += _lost(directory, mine, (_manifest(files.join(directory, MANIFEST)) or {"files": []})["files"])
+                listed = (_manifest(files.join(directory, MANIFEST)) or {"files": []})["files"]
+                lost |= dict.fromkeys(_lost(directory, mine, listed), directory)
         return lost
 
     def _remember(self, known: Known) -> None:
@@ -1063,9 +1064,9 @@ def _those_there(data: files.Paths, columns: Mapping[str, object]) -> dict[str, 
         return dict(columns)
 
 
-def anew(dataset: Dataset) -> str:
-    """The command that writes manifest and chunk table of the shards that are there once more."""
-    place = json.dumps(files.parent_directory(dataset.files[0]))  # in double quotes, which the shell leaves alone
+def anew(directory: str) -> str:
+    """The command that writes manifest and chunk table of the shards that are in a directory once more."""
+    place = json.dumps(directory)  # in double quotes, which the shell leaves alone
     return shlex.join(["python", "-c", f"import bigclf; d = {place}; bigclf.Dataset(d).write_manifest(d)"])
 
 

@@ -46,13 +46,20 @@ def refuse_no_rows(data: object, y: object) -> None:
                         " array [row, feature]")  # fmt: skip
 
 
-def refuse_label_among(of: object, y: object) -> None:
-    """ValueError where the labels are a column of the frame, too: every model learns that from itself."""
+def refuse_label_among(of: object, y: object, features: object = None) -> None:
+    """ValueError where the labels are a column of the frame that becomes a feature, too: every model learns that from
+    itself. ``features`` : a spec of them, which may leave it out; None: all columns become some."""
     name, data = getattr(y, "name", None), cast("Any", of)
-    if not isinstance(name, str) or not values.is_table(data) or name not in list(getattr(data, "columns", ())):
+    if not isinstance(name, str | int | tuple) or not values.is_table(data):
+        return
+    if name not in list(getattr(data, "columns", ())):
         return
     column = data[name]
     if type(column) is type(y) and hasattr(column, "equals") and column.equals(y):
+        if features is not None:
+            if name in parse(getattr(features, "features", features)).columns:
+                raise ValueError(f"y is the column {name!r} of X, and features makes one of it: leave it out there")
+            return
         raise ValueError(f"y is the column {name!r} of X itself: give it by its name, y={name!r}, or leave it out of X")
 
 

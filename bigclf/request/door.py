@@ -299,7 +299,7 @@ def open_rows(request: Request) -> Iterator[tuple[Found, Request]]:
         refuse_no_rows(request.data, request.y)
         if is_collected(request.data):
             request = stack.enter_context(_written_down(request))
-        refuse_label_among(request.data, request.y)
+        refuse_label_among(request.data, request.y, request["features"])
         bad = _bad_rows(request)  # of files to validate on too, whatever is done with those of a table
         request, said = without_bad_rows(by_name(stack.enter_context(_validating(request))))
         if any(request[name] is not None for name in ("features", "format", "hash_bits")):

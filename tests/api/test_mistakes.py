@@ -391,8 +391,32 @@ def test_labels_that_stand_among_the_columns_are_refused(frame):
         assert "of X itself" in message(ValueError, estimator.fit, numbers, numbers["b"])
         estimator.fit(numbers, (1.0 - numbers["b"]).rename("b"))  # another one of this name
         estimator.fit(numbers[["a"]], numbers["b"])
+    unnamed = pd.DataFrame({0: X[:, 0], 1: Y})
+    assert message(ValueError, bigclf.fit, unnamed, unnamed[1], progress=False).startswith("y is the column 1 of X")
     lacking = pd.DataFrame({"a": X[:, 0], "b": pd.array([None, *Y[1:].tolist()], dtype="Int64")})
     assert "of X itself" in message(ValueError, bigclf.fit, lacking, lacking["b"], progress=False)
+
+
+def test_labels_that_no_feature_is_made_of_may_stand_among_the_columns(frame):
+    *others, label = frame.columns
+    numbers = [name for name in others if frame[name].dtype.kind == "f"]
+    for spec in ({"features": [{"numeric": numbers}]}, {"label": label, "features": [{"numeric": numbers}]}):
+        apart = bigclf.fit(frame[numbers], frame[label], features={"features": [{"numeric": numbers}]}, progress=False)
+        among = bigclf.fit(frame, frame[label], features=spec, progress=False)
+        assert (among.coef_ == apart.coef_).all()
+    spec = {"features": [{"numeric": numbers}, {"categorical": [label]}]}
+    told = message(ValueError, bigclf.fit, frame, frame[label], features=spec, progress=False)
+    assert told == f"y is the column {label!r} of X, and features makes one of it: leave it out there"
+
+
+def test_files_to_predict_may_be_named_by_any_iterable(of_table, frame, tmp_path):
+    paths = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    for path in paths:
+        frame.to_csv(path, index=False)
+    for k, named in enumerate((tmp_path.glob("[ab].csv"), {*paths}, np.array([*map(str, paths)]))):
+        assert bigclf.predict(of_table, named, str(tmp_path / f"out-{k}"))["rows"] == 2 * len(frame)
+    for rows in (frame, X, iter([X])):
+        assert "out is for predictions of files" in message(TypeError, bigclf.predict, of_table, rows, "out")
 
 
 def test_what_has_no_effect_on_predictions_is_refused(of_table, frame, tmp_path):
@@ -446,6 +470,9 @@ def test_a_path_tells_what_fit_tells_of_the_data(tmp_path, caplog):
     os.remove(found.files[1])
     bigclf.path(str(tmp_path / "s"), C=[0.1, 1], progress=False)
     assert "1 of" in caplog.text and "shards that the manifest lists is not there" in caplog.text
+    caplog.clear()
+    bigclf.path(bigclf.Dataset(tmp_path / "s", target_nnz=33), C=[0.1, 1], progress=False)  # which tells it itself
+    assert caplog.text.count("shards that the manifest lists is not there") == 1
 
 
 def test_what_holds_no_rows_is_called_so():

@@ -20,6 +20,7 @@ from click.testing import CliRunner
 from making import environment
 
 from bigclf.cli import COMMANDS, inspect, main
+from bigclf.data.dataset import Dataset
 from bigclf.errors import RunError
 
 TEXT = "".join(
@@ -544,6 +545,17 @@ def test_validate_counts_a_damaged_manifest_and_says_how_to_write_it_anew(place,
     line = shlex.split(err[err.index("python -c") :].removesuffix(" does\n"))
     exec(line[2])
     assert bigclf("validate", directory)[1] == ""
+
+
+@pytest.mark.usefixtures("checked_here")
+def test_validate_says_of_which_of_several_directories_to_write_a_manifest(place, tmp_path):
+    for name in ("a", "b"):
+        shutil.copytree(place / "shards", tmp_path / name)
+        shutil.copy(next((tmp_path / name).glob("part-*")), tmp_path / name / "part-x.parquet")
+        Dataset(tmp_path / name).write_manifest(tmp_path / name)
+    (tmp_path / "b" / "part-x.parquet").unlink()
+    err = bigclf("validate", tmp_path / "a", tmp_path / "b", code=3)[1]
+    assert f'd = "{tmp_path}/b"' in err and f'd = "{tmp_path}/a"' not in err
 
 
 def test_a_crash_of_the_reader_is_survived(monkeypatch, place):

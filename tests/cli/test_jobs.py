@@ -286,6 +286,11 @@ def test_rows_that_a_step_may_make_are_not_looked_for_before(tmp_path, monkeypat
     for data in good:
         (tmp_path / "job.yaml").write_text(f"steps:\n{made}  - fit: {{data: '{data}', output: m2, label: y}}\n")
         require_possible(steps_of("job.yaml"), resume=False)
+    (tmp_path / "far").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "far")
+    linked = "  - convert: {sources: t1.svm, out: link/s}\n  - fit: {data: far/s, output: m2, label: y}\n"
+    (tmp_path / "job.yaml").write_text(f"steps:\n{linked}")
+    require_possible(steps_of("job.yaml"), resume=False)
     for data in ("hive/*.x", "s1", "outs", f"file://{tmp_path}/s", "e.json#rows"):
         (tmp_path / "job.yaml").write_text(f"steps:\n{made}  - fit: {{data: '{data}', output: m2, label: y}}\n")
         with pytest.raises(DataError, match="no data file matches"):
