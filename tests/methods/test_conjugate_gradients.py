@@ -1,8 +1,11 @@
 """Conjugate gradients over the free dual variables: they start where rounds stall and nowhere else, the dual objective
 never falls, the certified optimum is that of the rounds alone, and bits repeat, resumed or not."""
 
+import itertools
+
 import numpy as np
 import pytest
+import scipy.sparse
 from making import block_of, interrupted_after, random_rows, shards_of
 from test_dual_coordinate_descent import dual, extended, signs
 
@@ -204,6 +207,24 @@ def test_a_certificate_that_was_tried_in_vain_is_told_by_the_record_that_follows
             assert record["objective"] == pytest.approx(primal, rel=1e-9) and record["dual"] == dual
             assert record["gap"] == pytest.approx((primal - dual) / primal, rel=1e-9) and record["gap"] > 1e-2
     assert history[-1]["gap"] == model.certificate["gap"] <= 1e-2
+
+
+def test_a_visit_ends_with_rounds_so_that_its_weights_are_as_good_as_these_said():
+    """One-hot rows: after a climb alone the dual has risen and the primal objective is far off, in vain."""
+    n, fields = 12_000, 12
+    rng, field = np.random.default_rng(7), n // 3
+    x = np.empty((n, fields), np.int64)
+    for f in range(fields):
+        size = max(3, field // 2**f) if f < 10 else 5 + f
+        x[:, f] = f * field + np.minimum((rng.pareto(1.1, n) * 3).astype(np.int64), size - 1)
+    weights = rng.normal(size=fields * field) * 0.6
+    y = np.where(rng.random(n) < 1 / (1 + np.exp(-weights[x].sum(1))), 1, -1)
+    x = scipy.sparse.csr_array((np.ones(x.size, np.float32), x.ravel(), np.arange(0, x.size + 1, fields)))
+    history = fit(x, y, algo="dcd", loss="hinge", inner_rounds=20, progress=False).result_.history
+    assert sum(record["rounds"] == 20 and "conjugate_steps" in record for record in history) >= 3
+    pairs = [(before["estimated_gap"], after["gap"]) for before, after in itertools.pairwise(history)
+             if before["rounds"] == 20 and "gap" in after]  # fmt: skip
+    assert pairs and all(gap < 2 * estimate for estimate, gap in pairs)
 
 
 def test_rounds_stall_where_twice_as_many_would_not_do():

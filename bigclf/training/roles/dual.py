@@ -241,7 +241,7 @@ class InnerRounds:
             if left <= goal:
                 break
             again = False
-            if rounds - looked >= PACE:
+            if rounds - looked >= PACE and rounds < self.plan.rounds:  # never last: rounds put its primal right
                 before_it = self.steps
                 looked, again = rounds, self._climb(view, everything, left, mark, goal, idle)
                 self.rows += STEP * (self.steps - before_it) * live.size

@@ -226,7 +226,7 @@ class GatheredSet:
                 return
             since_all = 0 if everyone else since_all + 1
             everyone = gap <= goal or since_all + 1 >= ALL_AGAIN
-            if self.rounds - looked >= PACE:
+            if self.rounds - looked >= PACE and self.rounds < self.plan.rounds:  # never last, as in InnerRounds
                 looked, everyone = self.rounds, self._climb(weights, places, gap, mark, goal, ending) or everyone
                 mark = gap
 
