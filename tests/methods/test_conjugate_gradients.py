@@ -2,6 +2,7 @@
 never falls, the certified optimum is that of the rounds alone, and bits repeat, resumed or not."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -17,7 +18,9 @@ from bigclf.methods import METHODS, resolve
 from bigclf.methods.dual.conjugate_gradients import Quadratic, climb, ends
 from bigclf.training.plan import make_plan
 from bigclf.training.problems import make_problems
-from bigclf.training.roles.dual import stalls
+from bigclf.training.roles import dual as dual_role
+from bigclf.training.roles import gathered
+from bigclf.training.roles.dual import MOST_STEPS, PACE, STEP, stalls, steps_worth
 from bigclf.training.run import Run
 
 QUADRATIC = [loss for loss in METHODS["dcd"].losses if loss != "logistic"]
@@ -231,6 +234,20 @@ def test_rounds_stall_where_twice_as_many_would_not_do():
     assert not stalls(1e-2, 1.0, 1.1e-6) and stalls(1e-2, 1.0, 0.9e-6) and stalls(1.0, 0.0, 0.5)
     assert stalls(1e200, 1e201, 1e100) and not stalls(1e200, 1e280, 1e100)  # gaps of rows on such scales
     assert stalls(1.0, 1e-200, 1e300)
+
+
+@pytest.mark.filterwarnings("ignore:not converged")
+def test_a_climb_takes_no_longer_than_the_rounds_that_it_saves(shards, monkeypatch):
+    assert steps_worth(0.5, 1.0, 0.25) == PACE / STEP  # as many rounds again would do
+    assert steps_worth(0.5, 1.0, 2.0**-9) == 8 * PACE / STEP and steps_worth(0.999, 1.0, 1e-9) == MOST_STEPS
+    for left, mark, goal in ((1.0, 1.0, 0.1), (2.0, 1.0, 0.1), (1.0, math.inf, 0.1), (1.0, 2.0, 0.0), (0.1, 1.0, 0.1)):
+        assert steps_worth(left, mark, goal) == MOST_STEPS  # nothing can be said
+    for module, groups, words in ((dual_role, 1, {}), (gathered, 2, {"memory": "17MB"})):
+        monkeypatch.setattr(module, "steps_worth", lambda left, mark, goal: 3)
+        history = fit(shards, algo="dcd", loss="hinge", C=30, epochs=4, groups=groups, progress=False, **words
+                      ).result_.history  # fmt: skip
+        climbs = [(record["conjugate_steps"], record["rounds"]) for record in history if "conjugate_steps" in record]
+        assert climbs and all(steps <= 3 * (rounds // PACE) for steps, rounds in climbs), module
 
 
 def test_the_end_of_a_box_is_one_whatever_the_loss_adds_to_the_curvature():

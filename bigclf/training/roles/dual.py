@@ -298,8 +298,8 @@ class InnerRounds:
         if learner.light is not None:
             learner.light.settle(learner.shared.weights)
         steps = self._ascend(
-            view, members, learner.shared, learner.rows, learner.params, CLIMBED * goal, MOST_STEPS - self.steps,
-            self.plan.climb_rows, idle,
+            view, members, learner.shared, learner.rows, learner.params, CLIMBED * goal,
+            min(MOST_STEPS - self.steps, steps_worth(left, mark, goal)), self.plan.climb_rows, idle,
         )  # fmt: skip
         self.steps += steps
         return steps > 0
@@ -758,6 +758,15 @@ def stalls(left: float, mark: float, goal: float) -> bool:
     if mark <= 0:
         return True
     return not left * (left / mark) * (left / mark) <= goal  # a power of such numbers may overflow, which raises
+
+
+def steps_worth(left: float, mark: float, goal: float) -> int:
+    """Steps of conjugate gradients that take as long as the rounds which would bring the gap to its goal, at the pace
+    at which ``PACE`` of them have brought it from ``mark`` to ``left``: of both together no more than twice that."""
+    if not 0 < goal < left < mark < math.inf:
+        return MOST_STEPS
+    rounds = PACE * math.log(left / goal) / math.log(mark / left)
+    return math.ceil(min(MOST_STEPS, rounds / STEP))
 
 
 def best_share(value: Callable[[float], float]) -> float:

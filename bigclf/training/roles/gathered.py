@@ -27,7 +27,16 @@ from bigclf.stream.working_set import WorkingSet, put_all_in
 from bigclf.training.plan import ACTIVE_SLACK, PACE, Plan
 from bigclf.training.problems import Problem
 from bigclf.training.roles.conductor import Conductor, Ending, Limits, When
-from bigclf.training.roles.dual import ALL_AGAIN, CLIMBED, MOST_STEPS, DualConductor, DualLearner, how_of, stalls
+from bigclf.training.roles.dual import (
+    ALL_AGAIN,
+    CLIMBED,
+    MOST_STEPS,
+    DualConductor,
+    DualLearner,
+    how_of,
+    stalls,
+    steps_worth,
+)
 from bigclf.training.roles.learner import Assignment
 from bigclf.training.visit import STILL, Figures, Lesson, Part, Scratch, Solved, objectives
 
@@ -251,8 +260,8 @@ class GatheredSet:
         if self._ascend is None or self.steps >= MOST_STEPS or not stalls(gap, mark, goal):
             return False
         steps = self._ascend(
-            self.held.block(), places, weights, self.rows, self.params, CLIMBED * goal, MOST_STEPS - self.steps,
-            self.plan.climb_rows, ending.idle,
+            self.held.block(), places, weights, self.rows, self.params, CLIMBED * goal,
+            min(MOST_STEPS - self.steps, steps_worth(gap, mark, goal)), self.plan.climb_rows, ending.idle,
         )  # fmt: skip
         self.steps += steps
         return steps > 0
