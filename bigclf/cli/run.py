@@ -105,7 +105,7 @@ def require_possible(steps: list[tuple[Step, click.Context]], resume: bool) -> N
         refuse_existing(results, overwrite)
         whole = results if step.command not in WHOLE or inner.params.get("append") else of(inner.params, "out")
         if not overwrite and (twice := sorted(made.intersection(whole))):
-            raise JobError(f"{step.place}: {step.command}: an earlier step writes {twice[0]}, too")
+            raise JobError(f"{step.place}: {step.command}: a step before it writes {twice[0]}, too")
         made.update(of(inner.params, *written_by(inner)))
 
 

@@ -309,9 +309,9 @@ def test_rows_that_a_step_may_make_are_not_looked_for_before(tmp_path, monkeypat
     ("- calibrate: {model: n, data: t.svm, output: n}\n- evaluate: {model: n, data: t.svm}", "n: no such file"),
     ("- fit: {data: t.svm, output: m, init: n}", "n: no such file"),
     ("- fit: {data: t.svm, output: m}\n- evaluate: {model: m, data: t.svm, output: e}\n"
-     "- report: {run: m, output: e}", "job.yaml, line 4: report: an earlier step writes e, too"),
-    ("- fit: {data: t.svm, output: m}\n- fit: {data: t.svm, output: m}", "fit: an earlier step writes m, too"),
-    ("- convert: {sources: t.svm, out: s}\n- convert: {sources: t.svm, out: s}", "convert: an earlier step writes s"),
+     "- report: {run: m, output: e}", "job.yaml, line 4: report: a step before it writes e, too"),
+    ("- fit: {data: t.svm, output: m}\n- fit: {data: t.svm, output: m}", "fit: a step before it writes m, too"),
+    ("- convert: {sources: t.svm, out: s}\n- convert: {sources: t.svm, out: s}", "convert: a step before it writes s"),
     ("- fit: {data: t.svm, output: m}\n- predict: {model: m, data: t.svm, output: p}\n"
      "- predict: {model: m, data: u.svm, output: p}\n- calibrate: {model: m, data: t.svm, output: n}\n"
      "- evaluate: {model: n, data: t.svm}\n- convert: {sources: t.svm, out: s}\n"
